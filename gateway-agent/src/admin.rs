@@ -1,0 +1,1 @@
+//! The admin server: `/livez`, `/readyz`, `/metrics`, `/snapshot`.

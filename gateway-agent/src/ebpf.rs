@@ -1,0 +1,1 @@
+//! The kernel data path: loads the programs, keeps their maps equal to the snapshot.

@@ -1,0 +1,23 @@
+//! gateway-agent: a Gateway API implementation that needs rights in its own namespaces only.
+//!
+//! Reading order, which is the flow of configuration: [`manifests`] (I/O in) fills the [`store`];
+//! [`translate`] (pure) makes of it a [`snapshot`] and conditions; [`proxy`] and [`ebpf`] serve the
+//! snapshot and report what they applied; [`status`] joins conditions and reports for the user.
+//! [`app`] wires it. ARCHITECTURE.md says what each part may not import.
+
+pub mod addresses;
+pub mod admin;
+pub mod api;
+pub mod app;
+pub mod args;
+pub mod drain;
+pub mod ebpf;
+pub mod holder;
+pub mod manifests;
+pub mod metrics;
+pub mod proxy;
+pub mod snapshot;
+pub mod status;
+pub mod store;
+pub mod telemetry;
+pub mod translate;

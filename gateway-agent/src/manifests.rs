@@ -1,0 +1,1 @@
+//! Standalone mode: a folder of manifests in place of the Kubernetes API.

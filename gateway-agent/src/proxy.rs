@@ -1,0 +1,3 @@
+//! The userspace data path: listeners, HTTP, TLS passthrough, TCP and UDP relays.
+
+pub mod steering;

@@ -1,0 +1,235 @@
+//! What the data paths serve: plain, immutable data that `translate` makes and `proxy` and `ebpf` read.
+//!
+//! **Invariant:** no I/O, no clock, no Kubernetes types, no aya types. Everything is compared by value:
+//! an equal snapshot is not published again.
+
+mod host;
+mod http;
+mod l4;
+mod publish;
+
+use std::fmt;
+use std::net::IpAddr;
+use std::num::NonZeroU16;
+use std::sync::Arc;
+
+pub use host::HostTable;
+pub use http::{
+    HeaderMatch, HttpAction, HttpMatch, HttpRule, HttpTable, HttpVirtualListener, PathMatch, QueryMatch, RequestView,
+    VirtualHost,
+};
+pub use l4::{L4Service, Maglev};
+pub use publish::{Publisher, Reader};
+
+/// Counts the translations that were published; grows by one with each.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, PartialOrd, Ord, Hash)]
+pub struct Revision(pub u64);
+
+/// Namespace and name of a Kubernetes object.
+#[derive(Clone, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
+pub struct ObjectName {
+    pub namespace: Arc<str>,
+    pub name: Arc<str>,
+}
+
+impl fmt::Display for ObjectName {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        write!(f, "{}/{}", self.namespace, self.name)
+    }
+}
+
+/// A listener as the user named it: the Gateway and the listener's `name` in it.
+#[derive(Clone, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
+pub struct ListenerName {
+    pub gateway: ObjectName,
+    pub section: Arc<str>,
+}
+
+impl fmt::Display for ListenerName {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        write!(f, "{}/{}", self.gateway, self.section)
+    }
+}
+
+/// The route kinds that reach a data path.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
+pub enum RouteKind {
+    Http,
+    Tcp,
+    Tls,
+    Udp,
+}
+
+impl RouteKind {
+    /// The Kubernetes kind.
+    pub const fn as_str(self) -> &'static str {
+        match self {
+            Self::Http => "HTTPRoute",
+            Self::Tcp => "TCPRoute",
+            Self::Tls => "TLSRoute",
+            Self::Udp => "UDPRoute",
+        }
+    }
+}
+
+/// A route as the user named it; labels metrics and logs.
+#[derive(Clone, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
+pub struct RouteName {
+    pub kind: RouteKind,
+    pub object: ObjectName,
+}
+
+#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
+pub enum Transport {
+    Tcp,
+    Udp,
+}
+
+impl Transport {
+    pub const fn as_str(self) -> &'static str {
+        match self {
+            Self::Tcp => "tcp",
+            Self::Udp => "udp",
+        }
+    }
+}
+
+/// What a client can connect to. `address` is absent where the listener serves every address of the network
+/// namespace, loopback included. At most one [`Listener`] has a given key.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
+pub struct ListenerKey {
+    pub transport: Transport,
+    pub address: Option<IpAddr>,
+    pub port: NonZeroU16,
+}
+
+impl fmt::Display for ListenerKey {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        match self.address {
+            Some(IpAddr::V6(address)) => write!(f, "{}/[{address}]:{}", self.transport.as_str(), self.port),
+            Some(address) => write!(f, "{}/{address}:{}", self.transport.as_str(), self.port),
+            None => write!(f, "{}/*:{}", self.transport.as_str(), self.port),
+        }
+    }
+}
+
+/// One thing to listen on, and all that is served there: several Gateway listeners that share a port and differ by
+/// hostname are one of these.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Listener {
+    pub key: ListenerKey,
+    /// The Gateway listeners merged here, in order; never empty.
+    pub names: Arc<[ListenerName]>,
+    pub protocol: Protocol,
+}
+
+/// What is spoken on a listener, and the routes behind it.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub enum Protocol {
+    Http(Arc<HttpTable>),
+    Tcp(Arc<L4Service>),
+    TlsPassthrough(Arc<TlsTable>),
+    Udp(Arc<L4Service>),
+}
+
+impl Protocol {
+    /// The label in metrics and logs.
+    pub const fn as_str(&self) -> &'static str {
+        match self {
+            Self::Http(_) => "http",
+            Self::Tcp(_) => "tcp",
+            Self::TlsPassthrough(_) => "tls-passthrough",
+            Self::Udp(_) => "udp",
+        }
+    }
+}
+
+/// SNI to listener to route. The most specific listener is chosen first and only its routes are looked at.
+#[derive(Clone, Debug, Default, PartialEq, Eq)]
+pub struct TlsTable {
+    pub listeners: HostTable<Arc<TlsVirtualListener>>,
+}
+
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct TlsVirtualListener {
+    pub name: ListenerName,
+    pub hosts: HostTable<Arc<TlsRule>>,
+}
+
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct TlsRule {
+    pub route: RouteName,
+    pub split: Split,
+}
+
+/// Traffic shares by weight. `total` is the sum of the weights; 0 means that nothing may be sent anywhere.
+#[derive(Clone, Debug, Default, PartialEq, Eq)]
+pub struct Split {
+    pub total: u32,
+    pub backends: Arc<[WeightedBackend]>,
+}
+
+impl Split {
+    /// `backends` in rule order; weights are at most 1,000,000 each by the CRD's schema, and at most 16 of them.
+    pub fn new(backends: Vec<WeightedBackend>) -> Self {
+        let total = backends.iter().map(|backend| backend.weight).sum();
+        Self { total, backends: backends.into() }
+    }
+
+    /// The backend that owns point `point % total` on the line of weights; `None` when the total is 0.
+    pub fn pick(&self, point: u32) -> Option<&Backend> {
+        if self.total == 0 {
+            return None;
+        }
+        let mut rest = point % self.total;
+        for backend in self.backends.iter() {
+            if rest < backend.weight {
+                return Some(&backend.backend);
+            }
+            rest -= backend.weight;
+        }
+        None
+    }
+}
+
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct WeightedBackend {
+    pub weight: u32,
+    pub backend: Backend,
+}
+
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub enum Backend {
+    /// The Service port exists; with no usable endpoint the set is empty (HTTP 503).
+    Endpoints(Arc<EndpointSet>),
+    /// The reference does not resolve or is not permitted: its share is answered with 500 or refused.
+    Invalid,
+}
+
+/// The usable endpoints of one Service port: ready ones, else serving and terminating ones. De-duplicated, sorted.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct EndpointSet {
+    pub service: ObjectName,
+    pub port: u16,
+    pub addresses: Arc<[std::net::SocketAddr]>,
+}
+
+/// Everything that the data paths serve at one revision.
+#[derive(Clone, Debug, Default, PartialEq, Eq)]
+pub struct Snapshot {
+    pub revision: Revision,
+    /// In key order, no key twice.
+    pub listeners: Arc<[Arc<Listener>]>,
+}
+
+impl Snapshot {
+    pub fn listener(&self, key: ListenerKey) -> Option<&Arc<Listener>> {
+        let index = self.listeners.binary_search_by_key(&key, |listener| listener.key).ok()?;
+        self.listeners.get(index)
+    }
+
+    /// Whether both serve the same, whatever their revisions.
+    pub fn serves_same(&self, other: &Self) -> bool {
+        self.listeners == other.listeners
+    }
+}

@@ -1,0 +1,113 @@
+//! Hostname lookup: exact names, then the longest wildcard, then the catch-all.
+
+use std::collections::HashMap;
+use std::sync::Arc;
+
+use rustc_hash::FxBuildHasher;
+
+/// Values by hostname, as Gateway API matches them: `*.example.com` stands for one or more labels before the suffix
+/// and never for `example.com` itself (`Hostname` in `apis/v1/shared_types.go`).
+///
+/// Names are stored and looked up in lower case, without port and without a trailing dot.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct HostTable<T> {
+    exact: HashMap<Arc<str>, T, FxBuildHasher>,
+    /// Keyed by what follows `*.`.
+    wildcard: HashMap<Arc<str>, T, FxBuildHasher>,
+    any: Option<T>,
+}
+
+impl<T> Default for HostTable<T> {
+    fn default() -> Self {
+        Self { exact: HashMap::default(), wildcard: HashMap::default(), any: None }
+    }
+}
+
+impl<T> HostTable<T> {
+    /// Sets the value for `pattern`: a name, `*.suffix`, or `None` for every name. Returns the one it replaces.
+    pub fn insert(&mut self, pattern: Option<&str>, value: T) -> Option<T> {
+        match pattern {
+            None => self.any.replace(value),
+            Some(name) => match name.strip_prefix("*.") {
+                Some(suffix) => self.wildcard.insert(suffix.into(), value),
+                None => self.exact.insert(name.into(), value),
+            },
+        }
+    }
+
+    /// The value set for exactly this pattern.
+    pub fn at_mut(&mut self, pattern: Option<&str>) -> Option<&mut T> {
+        match pattern {
+            None => self.any.as_mut(),
+            Some(name) => match name.strip_prefix("*.") {
+                Some(suffix) => self.wildcard.get_mut(suffix),
+                None => self.exact.get_mut(name),
+            },
+        }
+    }
+
+    /// The most specific value for `host`.
+    pub fn lookup(&self, host: &str) -> Option<&T> {
+        if let Some(value) = self.exact.get(host) {
+            return Some(value);
+        }
+        if !self.wildcard.is_empty() {
+            let mut rest = host;
+            while let Some((_, suffix)) = rest.split_once('.') {
+                if let Some(value) = self.wildcard.get(suffix) {
+                    return Some(value);
+                }
+                rest = suffix;
+            }
+        }
+        self.any.as_ref()
+    }
+
+    /// Every value, in no particular order.
+    pub fn values(&self) -> impl Iterator<Item = &T> {
+        self.exact.values().chain(self.wildcard.values()).chain(self.any.as_ref())
+    }
+
+    pub fn is_empty(&self) -> bool {
+        self.exact.is_empty() && self.wildcard.is_empty() && self.any.is_none()
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::HostTable;
+
+    fn table(patterns: &[Option<&'static str>]) -> HostTable<&'static str> {
+        let mut table = HostTable::default();
+        for pattern in patterns {
+            table.insert(*pattern, pattern.unwrap_or("any"));
+        }
+        table
+    }
+
+    #[test]
+    fn exact_beats_wildcard_beats_catch_all() {
+        let table = table(&[None, Some("*.example.com"), Some("a.example.com")]);
+        assert_eq!(table.lookup("a.example.com"), Some(&"a.example.com"));
+        assert_eq!(table.lookup("b.example.com"), Some(&"*.example.com"));
+        assert_eq!(table.lookup("example.org"), Some(&"any"));
+    }
+
+    // O46: one or more labels, apex excluded, on a label boundary.
+    #[test]
+    fn wildcard_matches_one_or_more_labels_and_never_the_apex() {
+        let table = table(&[Some("*.bar.com")]);
+        assert_eq!(table.lookup("baz.bar.com"), Some(&"*.bar.com"));
+        assert_eq!(table.lookup("multiple.prefixes.bar.com"), Some(&"*.bar.com"));
+        assert_eq!(table.lookup("bar.com"), None);
+        assert_eq!(table.lookup("xbar.com"), None);
+    }
+
+    #[test]
+    fn longest_wildcard_wins() {
+        let table = table(&[Some("*.com"), Some("*.example.com")]);
+        assert_eq!(table.lookup("a.example.com"), Some(&"*.example.com"));
+        assert_eq!(table.lookup("a.example.org"), None);
+        assert_eq!(table.lookup("example.com"), Some(&"*.com"));
+    }
+}

@@ -1,0 +1,102 @@
+//! What the user is told of each object: conditions joined with what the data paths acknowledged.
+//!
+//! **Invariant:** everything but printing is pure.
+
+mod plan;
+mod table;
+
+use std::collections::BTreeMap;
+
+pub use plan::join;
+pub use table::render;
+
+use crate::snapshot::{ListenerKey, ListenerName, ObjectName, Revision};
+
+#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
+pub enum ConditionStatus {
+    False,
+    True,
+    Unknown,
+}
+
+/// A Kubernetes condition without its transition time, which only the writer knows.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Condition {
+    /// As in the spec: `Accepted`, `Programmed`, `ResolvedRefs`, `Conflicted`, ...
+    pub kind: &'static str,
+    pub status: ConditionStatus,
+    /// As in the spec: gateway_types.go, httproute_types.go, shared_types.go.
+    pub reason: &'static str,
+    pub message: String,
+}
+
+/// What a set of conditions is about, within its object.
+#[derive(Clone, Debug, PartialEq, Eq, PartialOrd, Ord)]
+pub enum Scope {
+    /// The object itself.
+    Object,
+    /// An entry of `status.listeners`.
+    Listener(String),
+    /// An entry of `status.parents`, by its position in `spec.parentRefs`.
+    Parent { index: usize, gateway: ObjectName, section: Option<String>, port: Option<i32> },
+}
+
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct ScopeStatus {
+    pub scope: Scope,
+    pub conditions: Vec<Condition>,
+    /// Listeners only: routes Accepted there.
+    pub attached_routes: usize,
+    /// Listeners only: the data-path entry it became, absent where it is not served.
+    pub key: Option<ListenerKey>,
+}
+
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct ObjectStatus {
+    pub kind: &'static str,
+    pub name: ObjectName,
+    /// `metadata.generation` that the conditions speak of; 0 in a manifest without one.
+    pub observed_generation: i64,
+    /// Gateways only: `status.addresses`.
+    pub addresses: Vec<std::net::IpAddr>,
+    pub scopes: Vec<ScopeStatus>,
+}
+
+/// How one listener is served by one data path.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub enum Served {
+    /// In use, and by which mechanism: `bind` or `sk_lookup` from the proxy, `tcx` or `clsact` from the kernel path.
+    By(&'static str),
+    /// Deliberately left to the other data path; the reason is for logs, the admin view and the table.
+    Left(String),
+    /// Cannot be served: a reason of the spec (such as `PortUnavailable`) and a message that names the cure.
+    Failed { reason: &'static str, message: String },
+}
+
+/// The acknowledgement of one data path: everything of `revision` is in force as `listeners` says.
+#[derive(Clone, Debug, Default, PartialEq, Eq)]
+pub struct Applied {
+    pub revision: Revision,
+    pub listeners: BTreeMap<ListenerKey, Served>,
+}
+
+impl Condition {
+    pub fn new(kind: &'static str, is_true: bool, reason: &'static str, message: impl Into<String>) -> Self {
+        let status = if is_true { ConditionStatus::True } else { ConditionStatus::False };
+        Self { kind, status, reason, message: message.into() }
+    }
+}
+
+/// For tests and callers that look one up.
+impl ObjectStatus {
+    pub fn scope(&self, scope: &Scope) -> Option<&ScopeStatus> {
+        self.scopes.iter().find(|candidate| candidate.scope == *scope)
+    }
+
+    pub fn listener(&self, name: &ListenerName) -> Option<&ScopeStatus> {
+        if self.name != name.gateway {
+            return None;
+        }
+        self.scope(&Scope::Listener(name.section.to_string()))
+    }
+}
