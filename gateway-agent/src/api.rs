@@ -1,14 +1,46 @@
 //! The Kubernetes objects that the agent reads. Gateway API types are generated from the CRDs of v1.7.0 by
 //! `cargo xtask codegen`.
 
+#[rustfmt::skip]
+#[allow(unreachable_pub, unused_qualifications, clippy::all, reason = "generated")]
+pub mod gateways;
+#[rustfmt::skip]
+#[allow(unreachable_pub, unused_qualifications, clippy::all, reason = "generated")]
+pub mod httproutes;
+#[rustfmt::skip]
+#[allow(unreachable_pub, unused_qualifications, clippy::all, reason = "generated")]
+pub mod referencegrants;
+#[rustfmt::skip]
+#[allow(unreachable_pub, unused_qualifications, clippy::all, reason = "generated")]
+pub mod tcproutes;
+#[rustfmt::skip]
+#[allow(unreachable_pub, unused_qualifications, clippy::all, reason = "generated")]
+pub mod tlsroutes;
+#[rustfmt::skip]
+#[allow(unreachable_pub, unused_qualifications, clippy::all, reason = "generated")]
+pub mod udproutes;
+
 use k8s_openapi::api::core::v1::{ConfigMap, Secret, Service};
 use k8s_openapi::api::discovery::v1::EndpointSlice;
+
+pub use gateways::Gateway;
+pub use httproutes::HttpRoute;
+pub use referencegrants::ReferenceGrant;
+pub use tcproutes::TcpRoute;
+pub use tlsroutes::TlsRoute;
+pub use udproutes::UdpRoute;
 
 /// One object of a kind that the agent knows.
 #[derive(Clone, Debug, PartialEq)]
 pub enum Object {
     ConfigMap(Box<ConfigMap>),
     EndpointSlice(Box<EndpointSlice>),
+    Gateway(Box<Gateway>),
+    HttpRoute(Box<HttpRoute>),
+    ReferenceGrant(Box<ReferenceGrant>),
     Secret(Box<Secret>),
     Service(Box<Service>),
+    TcpRoute(Box<TcpRoute>),
+    TlsRoute(Box<TlsRoute>),
+    UdpRoute(Box<UdpRoute>),
 }

@@ -113,14 +113,13 @@ impl ServeArgs {
 
     pub fn worker_count(&self) -> NonZeroUsize {
         // The standard library's figure honours the cgroup's CPU quota and the affinity mask.
-        self.workers
-            .or_else(|| std::thread::available_parallelism().ok())
-            .unwrap_or(NonZeroUsize::MIN)
+        self.workers.or_else(|| std::thread::available_parallelism().ok()).unwrap_or(NonZeroUsize::MIN)
     }
 }
 
 fn parse_port_range(text: &str) -> Result<RangeInclusive<u16>, String> {
-    let parsed = text.split_once('-').and_then(|(first, last)| Some((first.parse().ok()?, last.parse().ok()?)));
+    let parsed =
+        text.split_once('-').and_then(|(first, last)| Some((first.parse().ok()?, last.parse().ok()?)));
     let Some((first, last)) = parsed else {
         return Err("expected FIRST-LAST, such as 10000-29999".into());
     };

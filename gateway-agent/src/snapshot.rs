@@ -15,8 +15,8 @@ use std::sync::Arc;
 
 pub use host::HostTable;
 pub use http::{
-    HeaderMatch, HttpAction, HttpMatch, HttpRule, HttpTable, HttpVirtualListener, PathMatch, QueryMatch, RequestView,
-    VirtualHost,
+    HeaderMatch, HttpAction, HttpMatch, HttpRule, HttpTable, HttpVirtualListener, PathMatch, QueryMatch,
+    RequestView, VirtualHost,
 };
 pub use l4::{L4Service, Maglev};
 pub use publish::{Publisher, Reader};
