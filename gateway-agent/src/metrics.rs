@@ -1,13 +1,18 @@
 //! Counters without sharing on the hot path: each worker owns its cells, the scrape sums them.
 //!
-//! Labels come from configured objects only (never host, path, address), so the number of series is bounded by the
-//! configuration; what belongs to no object goes to one series.
+//! Labels come from configured objects only (never host, path or address), so that the number of series is bounded by
+//! the configuration; what belongs to no object goes to one series. Series of deleted objects go with
+//! [`Metrics::retain`].
 
-use std::collections::HashMap;
+mod encode;
+
+use std::collections::{HashMap, HashSet};
 use std::fmt;
 use std::hash::Hash;
 use std::sync::atomic::{AtomicU64, Ordering};
-use std::sync::{Arc, Mutex, PoisonError, Weak};
+use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
+
+pub use encode::{Extra, encode};
 
 use crate::snapshot::{ListenerName, RouteName};
 
@@ -53,7 +58,95 @@ pub struct RouteCells {
     pub sent_bytes: Cell,
 }
 
-type Family<K, C> = Mutex<HashMap<K, Vec<Weak<C>>>>;
+/// Cells that can be summed.
+trait Sum: Default {
+    /// Adds all numbers of `other` to `self`.
+    fn absorb(&self, other: &Self);
+}
+
+impl Sum for ListenerCells {
+    fn absorb(&self, other: &Self) {
+        let Self { connections, connections_active, unrouted, received_bytes, sent_bytes } = other;
+        self.connections.add(connections.value());
+        self.connections_active.add(connections_active.value());
+        self.unrouted.add(unrouted.value());
+        self.received_bytes.add(received_bytes.value());
+        self.sent_bytes.add(sent_bytes.value());
+    }
+}
+
+impl Sum for RouteCells {
+    fn absorb(&self, other: &Self) {
+        let Self { requests, upstream_failures, refused, received_bytes, sent_bytes } = other;
+        for (sum, part) in self.requests.iter().zip(requests) {
+            sum.add(part.value());
+        }
+        self.upstream_failures.add(upstream_failures.value());
+        self.refused.add(refused.value());
+        self.received_bytes.add(received_bytes.value());
+        self.sent_bytes.add(sent_bytes.value());
+    }
+}
+
+/// All cells of one kind of object.
+#[derive(Debug)]
+struct Family<K, C>(Mutex<HashMap<K, Entry<C>>>);
+
+#[derive(Debug, Default)]
+struct Entry<C> {
+    /// What workers counted that have let go of their cells; a counter must not fall.
+    retired: C,
+    live: Vec<Arc<C>>,
+}
+
+impl<K: Eq + Hash + Clone + Ord, C: Sum> Family<K, C> {
+    fn lock(&self) -> MutexGuard<'_, HashMap<K, Entry<C>>> {
+        self.0.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+
+    fn register(&self, key: &K) -> Arc<C> {
+        let cells = Arc::new(C::default());
+        let mut family = self.lock();
+        let entry = family.entry(key.clone()).or_default();
+        let retired = &entry.retired;
+        // A cell that only this list holds has no writer any more.
+        entry.live.retain(|live| {
+            let is_held = Arc::strong_count(live) > 1;
+            if !is_held {
+                retired.absorb(live);
+            }
+            is_held
+        });
+        entry.live.push(cells.clone());
+        cells
+    }
+
+    fn retain(&self, configured: &HashSet<K>) {
+        self.lock().retain(|key, _| configured.contains(key));
+    }
+
+    /// Sums in key order.
+    fn sums(&self) -> Vec<(K, C)> {
+        let mut sums: Vec<(K, C)> = self
+            .lock()
+            .iter()
+            .map(|(key, entry)| {
+                let sum = C::default();
+                sum.absorb(&entry.retired);
+                entry.live.iter().for_each(|live| sum.absorb(live));
+                (key.clone(), sum)
+            })
+            .collect();
+        sums.sort_unstable_by(|(a, _), (b, _)| a.cmp(b));
+        sums
+    }
+}
+
+impl<K, C> Default for Family<K, C> {
+    fn default() -> Self {
+        Self(Mutex::default())
+    }
+}
 
 /// The process-wide list of all cells.
 #[derive(Default)]
@@ -68,20 +161,65 @@ impl fmt::Debug for Metrics {
     }
 }
 
-fn register<K: Eq + Hash + Clone, C: Default>(family: &Family<K, C>, key: &K) -> Arc<C> {
-    let cells = Arc::new(C::default());
-    let mut family = family.lock().unwrap_or_else(PoisonError::into_inner);
-    family.entry(key.clone()).or_default().push(Arc::downgrade(&cells));
-    cells
-}
-
 impl Metrics {
-    /// New cells for one worker; they leave the scrape when the worker drops them, and with the last the series goes.
+    /// New cells for one worker. What they counted stays in the sum when the worker drops them.
     pub fn listener(&self, name: &ListenerName) -> Arc<ListenerCells> {
-        register(&self.listeners, name)
+        self.listeners.register(name)
     }
 
+    /// As [`Self::listener`].
     pub fn route(&self, name: &RouteName) -> Arc<RouteCells> {
-        register(&self.routes, name)
+        self.routes.register(name)
+    }
+
+    /// Ends the series of objects that are no longer configured.
+    pub fn retain(&self, listeners: &HashSet<ListenerName>, routes: &HashSet<RouteName>) {
+        self.listeners.retain(listeners);
+        self.routes.retain(routes);
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use std::collections::HashSet;
+
+    use super::{Extra, Metrics, encode};
+    use crate::snapshot::{ListenerName, ObjectName, RouteKind, RouteName};
+
+    fn listener(section: &str) -> ListenerName {
+        let gateway = ObjectName { namespace: "ns".into(), name: "gw".into() };
+        ListenerName { gateway, section: section.into() }
+    }
+
+    fn text(metrics: &Metrics) -> String {
+        encode(metrics, &Extra::default())
+    }
+
+    #[test]
+    fn counts_of_all_workers_are_summed_and_survive_their_cells() {
+        let metrics = Metrics::default();
+        let first = metrics.listener(&listener("http"));
+        first.connections.add(2);
+        drop(first);
+        let second = metrics.listener(&listener("http"));
+        second.connections.add(3);
+        let line =
+            r#"gateway_agent_listener_connections_total{namespace="ns",gateway="gw",listener="http"} 5"#;
+        assert!(text(&metrics).contains(line), "{}", text(&metrics));
+    }
+
+    // O56: series of deleted objects go away.
+    #[test]
+    fn series_of_deleted_objects_go_away() {
+        let metrics = Metrics::default();
+        let route = RouteName {
+            kind: RouteKind::Http,
+            object: ObjectName { namespace: "ns".into(), name: "r".into() },
+        };
+        let cells = metrics.route(&route);
+        cells.requests.get(2).expect("six classes").add(1);
+        assert!(text(&metrics).contains(r#"code="2xx""#));
+        metrics.retain(&HashSet::new(), &HashSet::new());
+        assert!(!text(&metrics).contains("HTTPRoute"));
     }
 }

@@ -1,0 +1,253 @@
+//! The Prometheus text of `/metrics` (OpenMetrics encoding by `prometheus-client`).
+
+use prometheus_client::collector::Collector;
+use prometheus_client::encoding::{DescriptorEncoder, EncodeLabelSet, EncodeMetric as _};
+use prometheus_client::metrics::counter::ConstCounter;
+use prometheus_client::metrics::gauge::ConstGauge;
+use prometheus_client::registry::{Registry, Unit};
+
+use super::{ListenerCells, Metrics, RouteCells};
+use crate::snapshot::{ListenerName, RouteName};
+
+/// Numbers that other parts keep themselves.
+#[derive(Clone, Debug, Default)]
+pub struct Extra {
+    pub revision: u64,
+    /// Findings in the manifests that are in force now.
+    pub manifest_findings: u64,
+    /// Totals of the kernel programs, by name.
+    pub kernel: Vec<(&'static str, u64)>,
+    /// Gauges of the kernel maps, by name.
+    pub kernel_gauges: Vec<(&'static str, u64)>,
+    /// Data path and the mechanism in use, such as `l4` and `tcx`.
+    pub datapaths: Vec<(&'static str, &'static str)>,
+    /// Listener, data path (`proxy`, `kernel`) and how it is served there.
+    pub listeners: Vec<(ListenerName, &'static str, &'static str)>,
+}
+
+#[derive(Clone, Debug, PartialEq, Eq, Hash, EncodeLabelSet)]
+struct ListenerLabels {
+    namespace: String,
+    gateway: String,
+    listener: String,
+}
+
+#[derive(Clone, Debug, PartialEq, Eq, Hash, EncodeLabelSet)]
+struct RouteLabels {
+    kind: &'static str,
+    namespace: String,
+    route: String,
+}
+
+#[derive(Clone, Debug, PartialEq, Eq, Hash, EncodeLabelSet)]
+struct RequestLabels {
+    kind: &'static str,
+    namespace: String,
+    route: String,
+    code: &'static str,
+}
+
+#[derive(Clone, Debug, PartialEq, Eq, Hash, EncodeLabelSet)]
+struct PathLabels {
+    path: &'static str,
+    mechanism: &'static str,
+}
+
+#[derive(Clone, Debug, PartialEq, Eq, Hash, EncodeLabelSet)]
+struct ListenerPathLabels {
+    namespace: String,
+    gateway: String,
+    listener: String,
+    path: &'static str,
+    mechanism: &'static str,
+}
+
+#[derive(Clone, Debug, PartialEq, Eq, Hash, EncodeLabelSet)]
+struct NameLabels {
+    name: &'static str,
+}
+
+#[derive(Clone, Debug, PartialEq, Eq, Hash, EncodeLabelSet)]
+struct VersionLabels {
+    version: &'static str,
+}
+
+/// Index is the class of the status; 0 is a flow without status or an exchange that ended before one.
+const CODE_CLASSES: [&str; 6] = ["none", "1xx", "2xx", "3xx", "4xx", "5xx"];
+
+#[derive(Debug)]
+struct Sums {
+    listeners: Vec<(ListenerName, ListenerCells)>,
+    routes: Vec<(RouteName, RouteCells)>,
+    extra: Extra,
+}
+
+/// The whole text of one scrape.
+pub fn encode(metrics: &Metrics, extra: &Extra) -> String {
+    let mut registry = Registry::with_prefix("gateway_agent");
+    registry.register_collector(Box::new(Sums {
+        listeners: metrics.listeners.sums(),
+        routes: metrics.routes.sums(),
+        extra: extra.clone(),
+    }));
+    let mut text = String::new();
+    // Writing to a string cannot fail.
+    prometheus_client::encoding::text::encode(&mut text, &registry).expect("a string takes any text");
+    text
+}
+
+fn listener_labels(name: &ListenerName) -> ListenerLabels {
+    ListenerLabels {
+        namespace: name.gateway.namespace.to_string(),
+        gateway: name.gateway.name.to_string(),
+        listener: name.section.to_string(),
+    }
+}
+
+fn route_labels(name: &RouteName) -> RouteLabels {
+    RouteLabels {
+        kind: name.kind.as_str(),
+        namespace: name.object.namespace.to_string(),
+        route: name.object.name.to_string(),
+    }
+}
+
+type Series<L> = Vec<(L, u64)>;
+
+fn counters<L: EncodeLabelSet>(
+    encoder: &mut DescriptorEncoder<'_>,
+    name: &str,
+    help: &str,
+    unit: Option<&Unit>,
+    series: Series<L>,
+) -> Result<(), std::fmt::Error> {
+    if series.is_empty() {
+        return Ok(());
+    }
+    let kind = prometheus_client::metrics::MetricType::Counter;
+    let mut encoder = encoder.encode_descriptor(name, help, unit, kind)?;
+    for (labels, value) in series {
+        ConstCounter::new(value).encode(encoder.encode_family(&labels)?)?;
+    }
+    Ok(())
+}
+
+fn gauges<L: EncodeLabelSet>(
+    encoder: &mut DescriptorEncoder<'_>,
+    name: &str,
+    help: &str,
+    series: Series<L>,
+) -> Result<(), std::fmt::Error> {
+    if series.is_empty() {
+        return Ok(());
+    }
+    let kind = prometheus_client::metrics::MetricType::Gauge;
+    let mut encoder = encoder.encode_descriptor(name, help, None, kind)?;
+    for (labels, value) in series {
+        // The type has no unsigned 64-bit form for gauges; none of ours comes near the limit.
+        ConstGauge::new(i64::try_from(value).unwrap_or(i64::MAX)).encode(encoder.encode_family(&labels)?)?;
+    }
+    Ok(())
+}
+
+impl Sums {
+    fn listener(&self, read: impl Fn(&ListenerCells) -> u64) -> Series<ListenerLabels> {
+        self.listeners.iter().map(|(name, cells)| (listener_labels(name), read(cells))).collect()
+    }
+
+    fn route(&self, read: impl Fn(&RouteCells) -> u64) -> Series<RouteLabels> {
+        self.routes.iter().map(|(name, cells)| (route_labels(name), read(cells))).collect()
+    }
+
+    fn requests(&self) -> Series<RequestLabels> {
+        let mut series = Vec::new();
+        for (name, cells) in &self.routes {
+            let RouteLabels { kind, namespace, route } = route_labels(name);
+            for (code, cell) in CODE_CLASSES.iter().zip(&cells.requests) {
+                if cell.value() > 0 {
+                    let labels =
+                        RequestLabels { kind, namespace: namespace.clone(), route: route.clone(), code };
+                    series.push((labels, cell.value()));
+                }
+            }
+        }
+        series
+    }
+
+    fn listener_paths(&self) -> Series<ListenerPathLabels> {
+        let label = |(name, path, mechanism): &(ListenerName, &'static str, &'static str)| {
+            let ListenerLabels { namespace, gateway, listener } = listener_labels(name);
+            (ListenerPathLabels { namespace, gateway, listener, path, mechanism }, 1)
+        };
+        self.extra.listeners.iter().map(label).collect()
+    }
+
+    fn encode_listeners(&self, encoder: &mut DescriptorEncoder<'_>) -> Result<(), std::fmt::Error> {
+        let bytes = Some(&Unit::Bytes);
+        let help = "Connections accepted and UDP flows opened by the proxy";
+        counters(
+            encoder,
+            "listener_connections",
+            help,
+            None,
+            self.listener(|cells| cells.connections.value()),
+        )?;
+        let help = "Connections and UDP flows open in the proxy";
+        let active = self.listener(|cells| cells.connections_active.value());
+        gauges(encoder, "listener_connections_active", help, active)?;
+        let help = "Requests and connections that reached no route";
+        counters(encoder, "listener_unrouted", help, None, self.listener(|cells| cells.unrouted.value()))?;
+        let help = "Received from clients by the proxy";
+        let received = self.listener(|cells| cells.received_bytes.value());
+        counters(encoder, "listener_received", help, bytes, received)?;
+        let help = "Sent to clients by the proxy";
+        counters(encoder, "listener_sent", help, bytes, self.listener(|cells| cells.sent_bytes.value()))?;
+        gauges(encoder, "listener_path", "How each data path serves a listener", self.listener_paths())
+    }
+
+    fn encode_routes(&self, encoder: &mut DescriptorEncoder<'_>) -> Result<(), std::fmt::Error> {
+        let bytes = Some(&Unit::Bytes);
+        let help = "Requests and flows by class of the answer's status";
+        counters(encoder, "route_requests", help, None, self.requests())?;
+        let help = "Attempts in which a backend refused, reset or stalled";
+        let failures = self.route(|cells| cells.upstream_failures.value());
+        counters(encoder, "route_upstream_failures", help, None, failures)?;
+        let help = "Shares of invalid backends and of such without endpoints";
+        counters(encoder, "route_refused", help, None, self.route(|cells| cells.refused.value()))?;
+        let help = "Received from clients for the route by the proxy";
+        counters(encoder, "route_received", help, bytes, self.route(|cells| cells.received_bytes.value()))?;
+        let help = "Sent to clients for the route by the proxy";
+        counters(encoder, "route_sent", help, bytes, self.route(|cells| cells.sent_bytes.value()))
+    }
+
+    fn encode_process(&self, encoder: &mut DescriptorEncoder<'_>) -> Result<(), std::fmt::Error> {
+        let version = VersionLabels { version: env!("CARGO_PKG_VERSION") };
+        gauges(encoder, "build", "The running version", vec![(version, 1)])?;
+        let none: [(&str, &str); 0] = [];
+        gauges(
+            encoder,
+            "revision",
+            "Revision of the snapshot that is served",
+            vec![(none, self.extra.revision)],
+        )?;
+        let help = "Findings in the manifests";
+        gauges(encoder, "manifest_findings", help, vec![(none, self.extra.manifest_findings)])?;
+        let mechanism =
+            |(path, mechanism): &(&'static str, &'static str)| (PathLabels { path, mechanism }, 1);
+        let paths = self.extra.datapaths.iter().map(mechanism).collect();
+        gauges(encoder, "datapath", "Data paths and the mechanism each uses", paths)?;
+        let name = |(name, value): &(&'static str, u64)| (NameLabels { name }, *value);
+        let help = "Events counted by the kernel programs";
+        counters(encoder, "kernel_events", help, None, self.extra.kernel.iter().map(name).collect())?;
+        let help = "Entries in the kernel's tables";
+        gauges(encoder, "kernel_entries", help, self.extra.kernel_gauges.iter().map(name).collect())
+    }
+}
+
+impl Collector for Sums {
+    fn encode(&self, mut encoder: DescriptorEncoder<'_>) -> Result<(), std::fmt::Error> {
+        self.encode_listeners(&mut encoder)?;
+        self.encode_routes(&mut encoder)?;
+        self.encode_process(&mut encoder)
+    }
+}
