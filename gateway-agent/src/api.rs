@@ -20,7 +20,7 @@ pub mod tlsroutes;
 #[allow(unreachable_pub, unused_qualifications, clippy::all, reason = "generated")]
 pub mod udproutes;
 
-use k8s_openapi::api::core::v1::{ConfigMap, Secret, Service};
+use k8s_openapi::api::core::v1::{ConfigMap, Namespace, Secret, Service};
 use k8s_openapi::api::discovery::v1::EndpointSlice;
 
 pub use gateways::Gateway;
@@ -37,6 +37,8 @@ pub enum Object {
     EndpointSlice(Box<EndpointSlice>),
     Gateway(Box<Gateway>),
     HttpRoute(Box<HttpRoute>),
+    /// Standalone only: its labels, for `from: Selector`.
+    Namespace(Box<Namespace>),
     ReferenceGrant(Box<ReferenceGrant>),
     Secret(Box<Secret>),
     Service(Box<Service>),
