@@ -1,2 +1,36 @@
-//! Developer commands.
-fn main() {}
+//! Developer commands: one module per command, this file only names and dispatches them.
+//!
+//! It replaces shell scripts. It is no part of the product: nothing in `gateway-agent` depends on it.
+
+mod build_ebpf;
+mod command;
+mod setup;
+
+use anyhow::Result;
+use clap::{Parser, Subcommand};
+
+#[derive(Parser)]
+#[command(
+    name = "cargo xtask",
+    about = "Developer commands of gateway-agent",
+    disable_help_subcommand = true
+)]
+struct Args {
+    #[command(subcommand)]
+    task: Task,
+}
+
+#[derive(Subcommand)]
+enum Task {
+    /// Install what a fresh Debian 12 machine with rustup lacks (needs root when something is missing)
+    Setup(setup::Args),
+    /// Build the one object that holds every kernel program, and list what is in it
+    BuildEbpf,
+}
+
+fn main() -> Result<()> {
+    match Args::parse().task {
+        Task::Setup(args) => setup::run(&args),
+        Task::BuildEbpf => build_ebpf::run(),
+    }
+}
