@@ -165,7 +165,7 @@ impl Agent {
             let words = std::fs::read(format!("/proc/{pid}/cmdline")).unwrap_or_default();
             words.split(|byte| *byte == 0).any(|word| word == b"--holder-fd")
         };
-        self.process.tree().into_iter().find(is_worker).unwrap_or(self.process.pid())
+        self.process.tree().into_iter().find(is_worker).unwrap_or_else(|| self.process.pid())
     }
 
     /// Kills the serving process alone, without a warning.

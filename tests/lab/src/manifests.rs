@@ -6,6 +6,12 @@ use std::path::Path;
 
 use anyhow::{Context as _, Result};
 
+/// A backend of a route: Service, port, weight.
+pub type BackendRef<'a> = (&'a str, u16, u32);
+
+/// A rule of an HTTPRoute: the YAML of its `matches`, empty for every path, and its backends.
+pub type HttpRule<'a> = (&'a str, &'a [BackendRef<'a>]);
+
 /// Replaces `folder/name` at once: written beside, then renamed over.
 pub fn write(folder: &Path, name: &str, text: &str) -> Result<()> {
     let draft = folder.join(format!(".{name}.draft"));
@@ -56,14 +62,8 @@ pub fn service(name: &str, protocol: &str, port: u16, target: u16, endpoints: &[
     text
 }
 
-/// A TCPRoute, UDPRoute or TLSRoute; a backend is `(service, port, weight)`.
-pub fn l4_route(
-    kind: &str,
-    name: &str,
-    gateway: &str,
-    section: &str,
-    backends: &[(&str, u16, u32)],
-) -> String {
+/// A TCPRoute, UDPRoute or TLSRoute.
+pub fn l4_route(kind: &str, name: &str, gateway: &str, section: &str, backends: &[BackendRef<'_>]) -> String {
     l4_route_with(kind, name, gateway, section, &[], backends)
 }
 
@@ -74,24 +74,23 @@ pub fn l4_route_with(
     gateway: &str,
     section: &str,
     hostnames: &[&str],
-    backends: &[(&str, u16, u32)],
+    backends: &[BackendRef<'_>],
 ) -> String {
-    let version = if kind == "TLSRoute" { "v1" } else { "v1alpha2" };
-    let mut text = route_head(kind, version, name, gateway, section, hostnames);
+    let mut text = route_head(kind, name, gateway, section, hostnames);
     text += "  rules:\n    - backendRefs:\n";
     text += &backend_refs(backends, 8);
     text
 }
 
-/// An HTTPRoute; a rule is the YAML of its `matches` (empty: every path) and its backends.
+/// An HTTPRoute.
 pub fn http_route(
     name: &str,
     gateway: &str,
     section: &str,
     hostnames: &[&str],
-    rules: &[(&str, &[(&str, u16, u32)])],
+    rules: &[HttpRule<'_>],
 ) -> String {
-    let mut text = route_head("HTTPRoute", "v1", name, gateway, section, hostnames);
+    let mut text = route_head("HTTPRoute", name, gateway, section, hostnames);
     text += "  rules:\n";
     for (matches, backends) in rules {
         if matches.is_empty() {
@@ -104,16 +103,9 @@ pub fn http_route(
     text
 }
 
-fn route_head(
-    kind: &str,
-    version: &str,
-    name: &str,
-    gateway: &str,
-    section: &str,
-    hostnames: &[&str],
-) -> String {
+fn route_head(kind: &str, name: &str, gateway: &str, section: &str, hostnames: &[&str]) -> String {
     let mut text = format!(
-        "---\napiVersion: gateway.networking.k8s.io/{version}\nkind: {kind}\nmetadata:\n  name: {name}\nspec:\n  \
+        "---\napiVersion: gateway.networking.k8s.io/v1\nkind: {kind}\nmetadata:\n  name: {name}\nspec:\n  \
          parentRefs:\n    - name: {gateway}\n      sectionName: {section}\n"
     );
     if !hostnames.is_empty() {
@@ -123,7 +115,7 @@ fn route_head(
     text
 }
 
-fn backend_refs(backends: &[(&str, u16, u32)], indent: usize) -> String {
+fn backend_refs(backends: &[BackendRef<'_>], indent: usize) -> String {
     backends
         .iter()
         .map(|(service, port, weight)| {

@@ -302,7 +302,7 @@ fn configure_host(netns: &Netns, v4: IpAddr, v6: IpAddr, router: Option<(IpAddr,
     let mut commands =
         format!("addr add {v4}/24 dev eth0\naddr add {v6}/64 dev eth0 nodad\nlink set eth0 up\n");
     if let Some((v4, v6)) = router {
-        commands += &format!("route add default via {v4}\n-6 route add default via {v6}\n");
+        commands += &format!("route add default via {v4}\nroute add default via {v6}\n");
     }
     netns.ip(&commands)
 }
