@@ -1,0 +1,187 @@
+//! Life of a flow: what its flags mean, its mirror image, and when it has ended.
+//!
+//! A flow is two entries, keyed by what arrives from the client and by what arrives from the backend. Each is written by
+//! packets of its own direction only, and each can be made from the other, so neither is ever needed alone:
+//!
+//! ```text
+//!   SYN ──> HALF_OPEN (both entries) ──client answers──> FLOWS (both entries) ──swept by the agent──> gone
+//! ```
+//!
+//! RST marks and does not delete: who forges an RST without knowing the sequence numbers must not end a flow. The
+//! next packet of the same direction takes the mark away; else the sweep removes the flow after [`CLOSING_S`].
+//!
+//! **Not here:** reading or writing maps, and time: `now_s` is an argument, in seconds of `CLOCK_MONOTONIC`.
+
+use crate::abi::{FlowKey, FlowValue, TCP};
+
+/// Bits of [`FlowValue::flags`].
+pub struct Flags;
+
+impl Flags {
+    /// The entry is keyed by what the backend sends.
+    pub const REVERSE: u32 = 1;
+    /// A FIN was seen in this direction.
+    pub const FIN: u32 = 1 << 1;
+    /// An RST was seen in this direction and nothing since.
+    pub const RESET: u32 = 1 << 2;
+    /// The client sent a SYN on the established flow, and nothing else since.
+    pub const SYN_AGAIN: u32 = 1 << 3;
+    /// Half-open, client's entry: the backend's SYN was seen, [`FlowValue::answer_sequence`] holds its number.
+    pub const ANSWERED: u32 = 1 << 4;
+}
+
+/// An established connection may be silent for as long as RFC 5382 (REQ-5: 2 hours 4 minutes) asks of a NAT, so that
+/// keepalives at their default of 2 hours still find it.
+pub const TCP_IDLE_S: u32 = 7_440;
+/// Datagram flows: the agent's default; RFC 4787 asks for more of a NAT that clients sit behind, where only they can open
+/// the way again. Here any datagram of the client does.
+pub const UDP_IDLE_S: u32 = 60;
+/// After FIN both ways or RST: retransmitted FINs and late ACKs still pass.
+pub const CLOSING_S: u32 = 10;
+/// A handshake that takes longer is given up; SYN retransmissions within it meet the same backend.
+pub const HALF_OPEN_S: u32 = 60;
+
+/// The other entry's key.
+#[inline(always)]
+pub const fn mirror_key(key: &FlowKey, value: &FlowValue) -> FlowKey {
+    FlowKey {
+        source: value.destination,
+        destination: value.source,
+        source_port_be: value.destination_port_be,
+        destination_port_be: value.source_port_be,
+        proto: key.proto,
+        reserved: [0; 3],
+    }
+}
+
+/// The other entry, as if nothing of its direction had been seen yet.
+#[inline(always)]
+pub const fn mirror(key: &FlowKey, value: &FlowValue) -> FlowValue {
+    FlowValue {
+        source: key.destination,
+        destination: key.source,
+        source_port_be: key.destination_port_be,
+        destination_port_be: key.source_port_be,
+        ifindex: value.reverse_ifindex,
+        reverse_ifindex: value.ifindex,
+        backend: value.backend,
+        service: value.service,
+        flags: (value.flags ^ Flags::REVERSE) & Flags::REVERSE,
+        last_seen_s: value.last_seen_s,
+        answer_sequence: 0,
+    }
+}
+
+/// Whether `later` is at or after `earlier`, also across the wrap of the counter.
+#[inline(always)]
+pub const fn seconds_since(now_s: u32, then_s: u32) -> u32 {
+    let age = now_s.wrapping_sub(then_s);
+    // Another CPU may have written a moment later than this one read its clock.
+    if age > u32::MAX / 2 { 0 } else { age }
+}
+
+/// Whether the connection has ended: RST in any direction, or FIN in both.
+#[inline(always)]
+pub const fn is_closing(one: u32, other: u32) -> bool {
+    (one | other) & Flags::RESET != 0 || one & other & Flags::FIN != 0
+}
+
+/// Whether the sweep removes an established flow; `other` is the second entry, where it is there.
+pub fn has_expired(key: &FlowKey, value: &FlowValue, other: Option<&FlowValue>, now_s: u32) -> bool {
+    let other_flags = other.map_or(0, |other| other.flags);
+    let other_age = other.map_or(u32::MAX, |other| seconds_since(now_s, other.last_seen_s));
+    let age = seconds_since(now_s, value.last_seen_s).min(other_age);
+    let limit = match key.proto {
+        TCP if is_closing(value.flags, other_flags) => CLOSING_S,
+        TCP => TCP_IDLE_S,
+        _ => UDP_IDLE_S,
+    };
+    age >= limit
+}
+
+#[cfg(test)]
+mod tests {
+    use super::{
+        CLOSING_S, Flags, TCP_IDLE_S, UDP_IDLE_S, has_expired, is_closing, mirror, mirror_key, seconds_since,
+    };
+    use crate::abi::{FlowKey, FlowValue, TCP, UDP};
+    use crate::address::from_v4;
+
+    fn flow(proto: u8) -> (FlowKey, FlowValue) {
+        let key = FlowKey {
+            source: from_v4([198, 51, 100, 7]),
+            destination: from_v4([192, 0, 2, 1]),
+            source_port_be: 1,
+            destination_port_be: 2,
+            proto,
+            reserved: [0; 3],
+        };
+        let value = FlowValue {
+            source: from_v4([10, 0, 0, 1]),
+            destination: from_v4([10, 0, 0, 2]),
+            source_port_be: 3,
+            destination_port_be: 4,
+            ifindex: 5,
+            reverse_ifindex: 6,
+            backend: 7,
+            service: 8,
+            flags: 0,
+            last_seen_s: 100,
+            answer_sequence: 0,
+        };
+        (key, value)
+    }
+
+    #[test]
+    fn mirror_of_the_mirror_is_the_flow() {
+        let (key, value) = flow(TCP);
+        let (other_key, other) = (mirror_key(&key, &value), mirror(&key, &value));
+        assert_eq!(other.flags, Flags::REVERSE);
+        assert_eq!((other.ifindex, other.reverse_ifindex), (6, 5));
+        assert_eq!((mirror_key(&other_key, &other), mirror(&other_key, &other)), (key, value));
+    }
+
+    // O07: two hours of silence leave the entry there.
+    #[test]
+    fn idle_connection_outlives_a_keepalive_interval() {
+        let (key, value) = flow(TCP);
+        assert!(!has_expired(&key, &value, None, 100 + 7_200));
+        assert!(has_expired(&key, &value, None, 100 + TCP_IDLE_S));
+    }
+
+    #[test]
+    fn traffic_of_either_direction_keeps_a_flow() {
+        let (key, value) = flow(UDP);
+        let mut other = mirror(&key, &value);
+        other.last_seen_s = 150;
+        assert!(has_expired(&key, &value, None, 100 + UDP_IDLE_S));
+        assert!(!has_expired(&key, &value, Some(&other), 100 + UDP_IDLE_S));
+        assert!(has_expired(&key, &value, Some(&other), 150 + UDP_IDLE_S));
+    }
+
+    #[test]
+    fn half_closed_connection_is_not_closing() {
+        assert!(!is_closing(Flags::FIN, 0));
+        assert!(!is_closing(0, Flags::FIN));
+        assert!(is_closing(Flags::FIN, Flags::FIN));
+        assert!(is_closing(Flags::RESET, 0));
+        assert!(is_closing(0, Flags::RESET));
+    }
+
+    #[test]
+    fn closed_connection_goes_soon() {
+        let (key, mut value) = flow(TCP);
+        value.flags = Flags::FIN;
+        let mut other = mirror(&key, &value);
+        assert!(!has_expired(&key, &value, Some(&other), 100 + CLOSING_S));
+        other.flags |= Flags::FIN;
+        assert!(!has_expired(&key, &value, Some(&other), 100 + CLOSING_S - 1));
+        assert!(has_expired(&key, &value, Some(&other), 100 + CLOSING_S));
+    }
+
+    #[test]
+    fn age_survives_the_wrap_and_a_clock_a_moment_ahead() {
+        assert_eq!(seconds_since(5, u32::MAX), 6);
+        assert_eq!(seconds_since(5, 6), 0);
+    }
+}
