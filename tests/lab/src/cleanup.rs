@@ -87,6 +87,12 @@ fn delete_namespace(name: &str) {
     let path = Path::new("/run/netns").join(name);
     unmount(&path);
     drop(std::fs::remove_file(&path));
+    drop(std::fs::remove_dir_all(etc_folder(name)));
+}
+
+/// What `ip netns exec NAME` mounts over /etc.
+pub(crate) fn etc_folder(name: &str) -> PathBuf {
+    Path::new("/etc/netns").join(name)
 }
 
 fn remove_everything() {

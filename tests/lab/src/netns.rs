@@ -1,7 +1,8 @@
 //! One network namespace, and code that runs in it.
 
-use std::fs::File;
+use std::fs::{self, File};
 use std::io::Write as _;
+use std::net::IpAddr;
 use std::os::fd::{AsFd, BorrowedFd};
 use std::path::{Path, PathBuf};
 use std::process::Stdio;
@@ -63,17 +64,25 @@ impl Netns {
         ip(&["-n", &self.name], commands)
     }
 
+    /// Names that programs started by `ip netns exec` resolve; gone with the namespace.
+    pub fn hosts(&self, entries: &[(IpAddr, &str)]) -> Result<()> {
+        let folder = cleanup::etc_folder(&self.name);
+        fs::create_dir_all(&folder).with_context(|| format!("make {}", folder.display()))?;
+        let lines: String = entries.iter().map(|(address, names)| format!("{address} {names}\n")).collect();
+        fs::write(folder.join("hosts"), format!("127.0.0.1 localhost\n::1 localhost\n{lines}"))?;
+        Ok(())
+    }
+
     /// Sets a value below /proc/sys/net of this namespace.
     pub fn sysctl(&self, name: &str, value: &str) -> Result<()> {
         let path = Path::new("/proc/sys/net").join(name);
-        self.run(|| std::fs::write(&path, value))?
-            .with_context(|| format!("write {value} to {}", path.display()))
+        self.run(|| fs::write(&path, value))?.with_context(|| format!("write {value} to {}", path.display()))
     }
 
     /// A value below /proc/sys/net of this namespace.
     pub fn read_sysctl(&self, name: &str) -> Result<String> {
         let path = Path::new("/proc/sys/net").join(name);
-        let text = self.run(|| std::fs::read_to_string(&path))?;
+        let text = self.run(|| fs::read_to_string(&path))?;
         Ok(text.with_context(|| format!("read {}", path.display()))?.trim().to_owned())
     }
 
