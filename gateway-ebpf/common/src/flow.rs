@@ -105,7 +105,11 @@ mod tests {
         CLOSING_S, Flags, TCP_IDLE_S, UDP_IDLE_S, has_expired, is_closing, mirror, mirror_key, seconds_since,
     };
     use crate::abi::{FlowKey, FlowValue, TCP, UDP};
-    use crate::address::from_v4;
+    use crate::address::Address;
+
+    fn from_v4(octets: [u8; 4]) -> Address {
+        Address::from_ip(core::net::IpAddr::from(octets))
+    }
 
     fn flow(proto: u8) -> (FlowKey, FlowValue) {
         let key = FlowKey {

@@ -20,9 +20,9 @@ pub const fn mix(mut value: u64) -> u64 {
 }
 
 #[inline(always)]
-const fn halves(address: &Address) -> (u64, u64) {
-    let [a, b, c, d, e, f, g, h, i, j, k, l, m, n, o, p] = *address;
-    (u64::from_be_bytes([a, b, c, d, e, f, g, h]), u64::from_be_bytes([i, j, k, l, m, n, o, p]))
+fn halves(address: &Address) -> (u64, u64) {
+    let [a, b, c, d] = address.words().map(|word| u64::from(u32::from_be(word)));
+    (a << 32 | b, c << 32 | d)
 }
 
 #[inline(always)]
@@ -32,7 +32,7 @@ const fn fold(state: u64, word: u64) -> u64 {
 
 /// The hash of a flow, by which [`crate::maglev::slot`] picks. Ports in host byte order.
 #[inline(always)]
-pub const fn flow(client: &Address, client_port: u16, vip: &Address, vip_port: u16, proto: u8) -> u32 {
+pub fn flow(client: &Address, client_port: u16, vip: &Address, vip_port: u16, proto: u8) -> u32 {
     let (client_high, client_low) = halves(client);
     let (vip_high, vip_low) = halves(vip);
     let ports = (client_port as u64) << 32 | (vip_port as u64) << 8 | proto as u64;
@@ -42,7 +42,7 @@ pub const fn flow(client: &Address, client_port: u16, vip: &Address, vip_port: u
 }
 
 /// Identity of an endpoint, from its address and port alone, so that it keeps its slots whatever stands beside it.
-pub const fn endpoint(address: &Address, port: u16) -> u64 {
+pub fn endpoint(address: &Address, port: u16) -> u64 {
     let (high, low) = halves(address);
     mix(fold(fold(fold(K1, high), low), port as u64))
 }
@@ -61,7 +61,13 @@ pub const fn name(name: &[u8]) -> u64 {
 #[cfg(test)]
 mod tests {
     use super::{endpoint, flow, name};
-    use crate::address::from_v4;
+    use core::net::IpAddr;
+
+    use crate::address::Address;
+
+    fn from_v4(octets: [u8; 4]) -> Address {
+        Address::from_ip(IpAddr::from(octets))
+    }
 
     #[test]
     fn consecutive_client_ports_spread_evenly() {
