@@ -1,6 +1,16 @@
-//! The addresses and interfaces of the network namespace, now and as they change.
+//! The addresses, interfaces and routes of the network namespace, now and as they change.
+//!
+//! Everything is read over rtnetlink, which needs no capability. **Invariant:** changes nothing: no address, route or
+//! interface is ever written here.
+
+mod message;
+mod netlink;
+mod watch;
 
 use std::net::IpAddr;
+
+pub use netlink::{AddressError, Route, read, route_to};
+pub use watch::{WatchTask, watch};
 
 /// An interface of the network namespace and its addresses.
 #[derive(Clone, Debug, PartialEq, Eq)]
