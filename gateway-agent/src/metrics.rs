@@ -58,6 +58,20 @@ pub struct RouteCells {
     pub sent_bytes: Cell,
 }
 
+/// What one worker counts for itself, whatever the listener.
+#[derive(Debug, Default)]
+pub struct WorkerCells {
+    /// Failed accepts: the process or the system is out of descriptors or memory.
+    pub accept_failures: Cell,
+    /// Times that accepting paused because the worker held as many connections as it may.
+    pub accept_pauses: Cell,
+    pub udp_flows_active: Cell,
+    /// Flows ended early because the table was full: the ones idle for longest.
+    pub udp_flows_evicted: Cell,
+    /// Datagrams dropped: socket buffer full, no descriptor for a flow, too long for the path.
+    pub udp_dropped: Cell,
+}
+
 /// Cells that can be summed.
 trait Sum: Default {
     /// Adds all numbers of `other` to `self`.
@@ -85,6 +99,17 @@ impl Sum for RouteCells {
         self.refused.add(refused.value());
         self.received_bytes.add(received_bytes.value());
         self.sent_bytes.add(sent_bytes.value());
+    }
+}
+
+impl Sum for WorkerCells {
+    fn absorb(&self, other: &Self) {
+        let Self { accept_failures, accept_pauses, udp_flows_active, udp_flows_evicted, udp_dropped } = other;
+        self.accept_failures.add(accept_failures.value());
+        self.accept_pauses.add(accept_pauses.value());
+        self.udp_flows_active.add(udp_flows_active.value());
+        self.udp_flows_evicted.add(udp_flows_evicted.value());
+        self.udp_dropped.add(udp_dropped.value());
     }
 }
 
@@ -153,6 +178,7 @@ impl<K, C> Default for Family<K, C> {
 pub struct Metrics {
     listeners: Family<ListenerName, ListenerCells>,
     routes: Family<RouteName, RouteCells>,
+    workers: Family<(), WorkerCells>,
 }
 
 impl fmt::Debug for Metrics {
@@ -170,6 +196,11 @@ impl Metrics {
     /// As [`Self::listener`].
     pub fn route(&self, name: &RouteName) -> Arc<RouteCells> {
         self.routes.register(name)
+    }
+
+    /// New cells for one worker itself.
+    pub fn worker(&self) -> Arc<WorkerCells> {
+        self.workers.register(&())
     }
 
     /// Ends the series of objects that are no longer configured.

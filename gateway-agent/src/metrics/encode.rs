@@ -6,7 +6,7 @@ use prometheus_client::metrics::counter::ConstCounter;
 use prometheus_client::metrics::gauge::ConstGauge;
 use prometheus_client::registry::{Registry, Unit};
 
-use super::{ListenerCells, Metrics, RouteCells};
+use super::{ListenerCells, Metrics, RouteCells, WorkerCells};
 use crate::snapshot::{ListenerName, RouteName};
 
 /// Numbers that other parts keep themselves.
@@ -79,6 +79,7 @@ const CODE_CLASSES: [&str; 6] = ["none", "1xx", "2xx", "3xx", "4xx", "5xx"];
 struct Sums {
     listeners: Vec<(ListenerName, ListenerCells)>,
     routes: Vec<(RouteName, RouteCells)>,
+    workers: Vec<((), WorkerCells)>,
     extra: Extra,
 }
 
@@ -88,6 +89,7 @@ pub fn encode(metrics: &Metrics, extra: &Extra) -> String {
     registry.register_collector(Box::new(Sums {
         listeners: metrics.listeners.sums(),
         routes: metrics.routes.sums(),
+        workers: metrics.workers.sums(),
         extra: extra.clone(),
     }));
     let mut text = String::new();
@@ -220,6 +222,29 @@ impl Sums {
         counters(encoder, "route_sent", help, bytes, self.route(|cells| cells.sent_bytes.value()))
     }
 
+    fn worker(&self, read: impl Fn(&WorkerCells) -> u64) -> Series<[(&'static str, &'static str); 0]> {
+        self.workers.iter().map(|((), cells)| ([], read(cells))).collect()
+    }
+
+    fn encode_workers(&self, encoder: &mut DescriptorEncoder<'_>) -> Result<(), std::fmt::Error> {
+        let help = "Failed accepts: out of descriptors or memory";
+        counters(encoder, "accept_failures", help, None, self.worker(|cells| cells.accept_failures.value()))?;
+        let help = "Pauses in accepting at a worker's bound of connections";
+        counters(encoder, "accept_pauses", help, None, self.worker(|cells| cells.accept_pauses.value()))?;
+        let help = "UDP flows open in the relay";
+        gauges(encoder, "udp_flows_active", help, self.worker(|cells| cells.udp_flows_active.value()))?;
+        let help = "UDP flows of the relay ended early because its table was full";
+        counters(
+            encoder,
+            "udp_flows_evicted",
+            help,
+            None,
+            self.worker(|cells| cells.udp_flows_evicted.value()),
+        )?;
+        let help = "Datagrams that the relay dropped";
+        counters(encoder, "udp_dropped", help, None, self.worker(|cells| cells.udp_dropped.value()))
+    }
+
     fn encode_process(&self, encoder: &mut DescriptorEncoder<'_>) -> Result<(), std::fmt::Error> {
         let version = VersionLabels { version: env!("CARGO_PKG_VERSION") };
         gauges(encoder, "build", "The running version", vec![(version, 1)])?;
@@ -248,6 +273,7 @@ impl Collector for Sums {
     fn encode(&self, mut encoder: DescriptorEncoder<'_>) -> Result<(), std::fmt::Error> {
         self.encode_listeners(&mut encoder)?;
         self.encode_routes(&mut encoder)?;
+        self.encode_workers(&mut encoder)?;
         self.encode_process(&mut encoder)
     }
 }
