@@ -4,9 +4,12 @@
 
 mod build_ebpf;
 mod command;
+mod libtest;
 mod setup;
+mod vm;
 
-use anyhow::Result;
+use std::process::ExitCode;
+
 use clap::{Parser, Subcommand};
 
 #[derive(Parser)]
@@ -26,11 +29,22 @@ enum Task {
     Setup(setup::Args),
     /// Build the one object that holds every kernel program, and list what is in it
     BuildEbpf,
+    /// Run the kernel tests on other kernels, in virtual machines
+    Vm(vm::Args),
 }
 
-fn main() -> Result<()> {
-    match Args::parse().task {
+fn main() -> ExitCode {
+    let result = match Args::parse().task {
         Task::Setup(args) => setup::run(&args),
         Task::BuildEbpf => build_ebpf::run(),
+        Task::Vm(args) => vm::run(&args),
+    };
+    match result {
+        Ok(()) => ExitCode::SUCCESS,
+        Err(error) => {
+            // Not returned from here: that would print a backtrace, which says nothing about a missing program.
+            eprintln!("error: {error:#}");
+            ExitCode::FAILURE
+        }
     }
 }

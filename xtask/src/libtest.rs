@@ -1,0 +1,58 @@
+//! What a Rust test binary prints, read for its counts.
+
+use std::ops::AddAssign;
+
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub(crate) struct Counts {
+    pub passed: u64,
+    pub failed: u64,
+}
+
+impl AddAssign for Counts {
+    fn add_assign(&mut self, other: Self) {
+        self.passed += other.passed;
+        self.failed += other.failed;
+    }
+}
+
+/// The sum over all `test result:` lines. A binary that dies prints none, so its exit code must be looked at too.
+pub(crate) fn counts(output: &str) -> Counts {
+    let mut sum = Counts::default();
+    for line in output.lines() {
+        if let Some(result) = line.trim().strip_prefix("test result: ") {
+            sum +=
+                Counts { passed: number_before(result, " passed"), failed: number_before(result, " failed") };
+        }
+    }
+    sum
+}
+
+fn number_before(text: &str, word: &str) -> u64 {
+    let Some((before, _)) = text.split_once(word) else { return 0 };
+    before.rsplit(' ').next().and_then(|number| number.parse().ok()).unwrap_or(0)
+}
+
+/// The names of the tests that failed, without the binary's name.
+pub(crate) fn failed_names(output: &str) -> Vec<&str> {
+    output.lines().filter_map(|line| line.trim().strip_prefix("test ")?.strip_suffix(" ... FAILED")).collect()
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    const OUTPUT: &str = "\nrunning 3 tests\ntest a::b ... ok\ntest c ... FAILED\n\n\
+        test result: FAILED. 2 passed; 1 failed; 0 ignored; 0 measured; 0 filtered out; finished in 0.10s\n\
+        test result: ok. 10 passed; 0 failed; 0 ignored; 0 measured; 4 filtered out; finished in 1.00s\r\n";
+
+    #[test]
+    fn the_counts_of_all_binaries_are_added() {
+        assert_eq!(counts(OUTPUT), Counts { passed: 12, failed: 1 });
+        assert_eq!(counts("error: could not compile"), Counts::default());
+    }
+
+    #[test]
+    fn a_failed_test_is_named() {
+        assert_eq!(failed_names(OUTPUT), ["c"]);
+    }
+}

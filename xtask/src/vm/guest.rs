@@ -1,0 +1,85 @@
+//! One virtual machine: started, listened to, limited in time.
+//!
+//! It is emulated, never accelerated: a machine may offer `/dev/kvm` without the hardware behind it. Nothing is
+//! shared with the guest but its initial file system; it answers over a serial port.
+
+use std::io::{BufRead as _, BufReader};
+use std::path::Path;
+use std::process::{Command, Stdio};
+
+use anyhow::{Context as _, Result};
+
+/// A whole run takes 10 to 60 s; on a busy machine several times that. Past this the guest hangs.
+const GUEST_SECONDS_MAX: u32 = 300;
+
+/// The tests need some 100 MB beside the file system, which lies in memory twice while it is unpacked.
+const MEMORY_MB: &str = "768";
+
+#[derive(Debug, PartialEq, Eq)]
+pub(crate) enum End {
+    /// The exit code that the guest's own script reported.
+    Exited(i32),
+    /// It went down without a word: a kernel panic.
+    Died,
+    TimedOut,
+}
+
+/// The program that starts as process 1. It names busybox each time: before `/proc` is there its shell finds no
+/// applet, and after that it finds its own `ip` before the real one.
+pub(crate) const INIT: &str = r#"#!/bin/busybox sh
+export PATH=/usr/bin:/bin HOME=/tmp RUST_BACKTRACE=1 GATEWAY_EBPF_OBJECT=/gateway-ebpf
+box=/bin/busybox
+$box mount -t proc proc /proc
+$box mount -t sysfs sysfs /sys
+$box mount -t devtmpfs devtmpfs /dev
+$box mount -t bpf bpf /sys/fs/bpf
+$box mount -t tmpfs tmpfs /tmp
+$box mount -t tmpfs tmpfs /run
+for module in /modules/*.ko; do $box insmod $module || echo "cannot load $module"; done
+/usr/bin/ip link set lo up
+exec >/dev/ttyS1 2>&1 </dev/null
+echo "RELEASE $($box uname -r)"
+code=0
+cd /tmp
+for test in /tests/*; do $test --test-threads=1 --nocapture || code=1; done
+echo "EXIT $code"
+$box poweroff -f
+"#;
+
+/// Runs a guest to its end. Gives how it ended and all that it said.
+pub(crate) fn run(vmlinuz: &Path, initrd: &Path, console: &Path) -> Result<(End, String)> {
+    let mut qemu = Command::new("timeout")
+        .args(["--kill-after=5", &GUEST_SECONDS_MAX.to_string()])
+        .args(["qemu-system-x86_64", "-machine", "q35", "-accel", "tcg,thread=multi", "-cpu", "max"])
+        .args(["-smp", "2", "-m", MEMORY_MB, "-no-reboot", "-nodefaults", "-display", "none"])
+        .args(["-append", "console=ttyS0 panic=-1 oops=panic quiet loglevel=4"])
+        .arg("-kernel")
+        .arg(vmlinuz)
+        .arg("-initrd")
+        .arg(initrd)
+        .args(["-serial", &format!("file:{}", console.display()), "-serial", "stdio"])
+        .stdin(Stdio::null())
+        .stdout(Stdio::piped())
+        .spawn()
+        .context("cannot start qemu-system-x86_64 under timeout: run `cargo xtask setup --for test`")?;
+    let stdout = qemu.stdout.take().context("the pipe was asked for")?;
+    let mut said = String::new();
+    let mut end = End::Died;
+    for line in BufReader::new(stdout).split(b'\n') {
+        let line = line.context("cannot read from the guest")?;
+        let line = String::from_utf8_lossy(&line);
+        let line = line.trim_end();
+        if let Some(code) = line.strip_prefix("EXIT ") {
+            end = code.parse().map_or(End::Died, End::Exited);
+        }
+        said.push_str(line);
+        said.push('\n');
+    }
+    /// What `timeout` exits with when it had to act: 124, or 137 when the kill was needed.
+    const TIMED_OUT: [i32; 2] = [124, 137];
+    let status = qemu.wait()?;
+    if status.code().is_some_and(|code| TIMED_OUT.contains(&code)) {
+        end = End::TimedOut;
+    }
+    Ok((end, said))
+}
