@@ -4,8 +4,10 @@
 
 mod build_ebpf;
 mod command;
+mod deny;
 mod libtest;
 mod setup;
+mod tidy;
 mod vm;
 
 use std::process::ExitCode;
@@ -29,6 +31,10 @@ enum Task {
     Setup(setup::Args),
     /// Build the one object that holds every kernel program, and list what is in it
     BuildEbpf,
+    /// Check the rules of this tree that neither the compiler nor clippy checks
+    Tidy(tidy::Args),
+    /// Check licences, banned and doubled crates against deny.toml
+    Deny,
     /// Run the kernel tests on other kernels, in virtual machines
     Vm(vm::Args),
 }
@@ -37,6 +43,8 @@ fn main() -> ExitCode {
     let result = match Args::parse().task {
         Task::Setup(args) => setup::run(&args),
         Task::BuildEbpf => build_ebpf::run(),
+        Task::Tidy(args) => tidy::run(&args),
+        Task::Deny => deny::run(),
         Task::Vm(args) => vm::run(&args),
     };
     match result {
