@@ -5,6 +5,7 @@
 mod build_ebpf;
 mod command;
 mod deny;
+mod demo;
 mod libtest;
 mod setup;
 mod tidy;
@@ -37,6 +38,8 @@ enum Task {
     Deny,
     /// Run the kernel tests on other kernels, in virtual machines
     Vm(vm::Args),
+    /// Run the agent on deploy/quickstart in network namespaces, with real clients and servers (needs root)
+    Demo(demo::Args),
 }
 
 fn main() -> ExitCode {
@@ -46,6 +49,7 @@ fn main() -> ExitCode {
         Task::Tidy(args) => tidy::run(&args),
         Task::Deny => deny::run(),
         Task::Vm(args) => vm::run(&args),
+        Task::Demo(args) => demo::run(&args),
     };
     match result {
         Ok(()) => ExitCode::SUCCESS,
