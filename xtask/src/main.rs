@@ -8,6 +8,7 @@ mod deny;
 mod demo;
 mod libtest;
 mod setup;
+mod test;
 mod tidy;
 mod vm;
 
@@ -32,6 +33,8 @@ enum Task {
     Setup(setup::Args),
     /// Build the one object that holds every kernel program, and list what is in it
     BuildEbpf,
+    /// Run everything that a change must pass; as root
+    Test(test::Args),
     /// Check the rules of this tree that neither the compiler nor clippy checks
     Tidy(tidy::Args),
     /// Check licences, banned and doubled crates against deny.toml
@@ -46,6 +49,7 @@ fn main() -> ExitCode {
     let result = match Args::parse().task {
         Task::Setup(args) => setup::run(&args),
         Task::BuildEbpf => build_ebpf::run(),
+        Task::Test(args) => test::run(&args),
         Task::Tidy(args) => tidy::run(&args),
         Task::Deny => deny::run(),
         Task::Vm(args) => vm::run(&args),
