@@ -181,8 +181,10 @@ pub struct SteerValue {
 pub enum Counter {
     /// Packets translated and sent on, both directions.
     Translated,
-    /// Packets left to the stack although a listener or flow of ours matched: options, fragments, TTL, damage.
+    /// Fragmented datagrams of clients, whose flow is ours, left to the stack and so to the relay.
     LeftToStack,
+    /// Packets dropped because the kernel could not make them writable: out of memory.
+    Dropped,
     /// Half-open flows made.
     Opened,
     /// Flows moved to the established table.
@@ -193,9 +195,9 @@ pub enum Counter {
     NoPort,
     /// New flows left to the stack because their share is refused or their backend is gone.
     Refused,
-    /// Reply fragments translated.
+    /// Later fragments translated.
     Fragments,
-    /// Reply fragments that came before their first fragment, left to the stack.
+    /// Later fragments whose first was not seen or is not ours, left to the stack.
     FragmentsUnknown,
     /// ICMP errors translated.
     IcmpErrors,
@@ -207,9 +209,10 @@ pub enum Counter {
 
 impl Counter {
     /// In index order, with the name used in metrics.
-    pub const ALL: [(Self, &'static str); 12] = [
+    pub const ALL: [(Self, &'static str); 13] = [
         (Self::Translated, "translated"),
         (Self::LeftToStack, "left_to_stack"),
+        (Self::Dropped, "dropped"),
         (Self::Opened, "opened"),
         (Self::Promoted, "promoted"),
         (Self::TableFull, "table_full"),

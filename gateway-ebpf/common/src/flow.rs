@@ -13,6 +13,7 @@
 //! **Not here:** reading or writing maps, and time: `now_s` is an argument, in seconds of `CLOCK_MONOTONIC`.
 
 use crate::abi::{FlowKey, FlowValue, TCP};
+use crate::parse::TcpFlags;
 
 /// Bits of [`FlowValue::flags`].
 pub struct Flags;
@@ -84,6 +85,68 @@ pub const fn seconds_since(now_s: u32, then_s: u32) -> u32 {
 #[inline(always)]
 pub const fn is_closing(one: u32, other: u32) -> bool {
     (one | other) & Flags::RESET != 0 || one & other & Flags::FIN != 0
+}
+
+/// The flags of a direction after a segment with these TCP flags.
+#[inline(always)]
+pub const fn after_segment(flags: u32, tcp_flags: u8) -> u32 {
+    let mut flags = flags & !(Flags::RESET | Flags::SYN_AGAIN);
+    if tcp_flags & TcpFlags::RST != 0 {
+        flags |= Flags::RESET;
+    }
+    if tcp_flags & TcpFlags::FIN != 0 {
+        flags |= Flags::FIN;
+    }
+    if opens(tcp_flags) && flags & Flags::REVERSE == 0 {
+        flags |= Flags::SYN_AGAIN;
+    }
+    flags
+}
+
+/// Whether a segment asks for a new connection.
+#[inline(always)]
+pub const fn opens(tcp_flags: u8) -> bool {
+    tcp_flags & (TcpFlags::SYN | TcpFlags::ACK | TcpFlags::RST | TcpFlags::FIN) == TcpFlags::SYN
+}
+
+/// Whether a segment of the backend is its answer to a SYN.
+#[inline(always)]
+pub const fn answers(tcp_flags: u8) -> bool {
+    const MASK: u8 = TcpFlags::SYN | TcpFlags::ACK | TcpFlags::RST;
+    tcp_flags & MASK == TcpFlags::SYN | TcpFlags::ACK
+}
+
+/// Whether a client's SYN that meets an established flow starts anew, with a backend chosen afresh. It does when the
+/// old connection has ended, or when an earlier SYN was given to its backend and nothing came back: the backend is gone. In
+/// between the SYN is the backend's to judge (RFC 9293, 3.10.7.4: it answers a challenge ACK, and the client resets).
+#[inline(always)]
+pub const fn restarts(client: &FlowValue, backend: &FlowValue) -> bool {
+    is_closing(client.flags, backend.flags)
+        || client.flags & Flags::SYN_AGAIN != 0 && is_before(backend.last_seen_s, client.last_seen_s)
+}
+
+const fn is_before(one_s: u32, other_s: u32) -> bool {
+    seconds_since(other_s, one_s) > 0
+}
+
+/// Whether a half-open entry still counts: its packets meet the same backend, and its source port is taken.
+#[inline(always)]
+pub const fn is_live_half_open(value: &FlowValue, now_s: u32) -> bool {
+    seconds_since(now_s, value.last_seen_s) < HALF_OPEN_S && value.flags & Flags::RESET == 0
+}
+
+/// How far a client's first acknowledgment may be past the backend's SYN: the data that a backend sends ahead in its
+/// initial window, with room. A guess hits it once in 65,536.
+const ANSWER_WINDOW: u32 = 65_536;
+
+/// Whether a client's segment proves that it got the backend's answer. Without proof a flow stays half-open, so that
+/// spoofed SYNs, each followed by a spoofed ACK, cannot fill the established table.
+#[inline(always)]
+pub const fn completes_handshake(client: &FlowValue, tcp_flags: u8, acknowledgment: u32) -> bool {
+    const MASK: u8 = TcpFlags::ACK | TcpFlags::RST;
+    client.flags & Flags::ANSWERED != 0
+        && tcp_flags & MASK == TcpFlags::ACK
+        && acknowledgment.wrapping_sub(client.answer_sequence).wrapping_sub(1) < ANSWER_WINDOW
 }
 
 /// Whether the sweep removes an established flow; `other` is the second entry, where it is there.
