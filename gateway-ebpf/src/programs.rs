@@ -1,0 +1,4 @@
+//! Entry points, one module each.
+
+mod l4_ingress;
+mod steer;
