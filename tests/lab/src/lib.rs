@@ -11,7 +11,6 @@ pub mod hello;
 pub mod http;
 pub mod manifests;
 pub mod netns;
-pub mod packet;
 pub mod pki;
 pub mod process;
 pub mod servers;

@@ -1,0 +1,6 @@
+//! The kernel programs on this kernel: what they do to packets, and live between network namespaces. Needs root.
+//!
+//! One binary, so that it can be taken into a virtual machine with another kernel. What a kernel offers and which way was
+//! taken is printed in lines that start with `fact: `.
+
+mod load;
