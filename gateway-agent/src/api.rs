@@ -2,22 +2,22 @@
 //! `cargo xtask codegen`.
 
 #[rustfmt::skip]
-#[allow(unreachable_pub, unused_qualifications, clippy::all, reason = "generated")]
+#[allow(unreachable_pub, unused_qualifications, clippy::all, clippy::allow_attributes_without_reason, reason = "generated")]
 pub mod gateways;
 #[rustfmt::skip]
-#[allow(unreachable_pub, unused_qualifications, clippy::all, reason = "generated")]
+#[allow(unreachable_pub, unused_qualifications, clippy::all, clippy::allow_attributes_without_reason, reason = "generated")]
 pub mod httproutes;
 #[rustfmt::skip]
-#[allow(unreachable_pub, unused_qualifications, clippy::all, reason = "generated")]
+#[allow(unreachable_pub, unused_qualifications, clippy::all, clippy::allow_attributes_without_reason, reason = "generated")]
 pub mod referencegrants;
 #[rustfmt::skip]
-#[allow(unreachable_pub, unused_qualifications, clippy::all, reason = "generated")]
+#[allow(unreachable_pub, unused_qualifications, clippy::all, clippy::allow_attributes_without_reason, reason = "generated")]
 pub mod tcproutes;
 #[rustfmt::skip]
-#[allow(unreachable_pub, unused_qualifications, clippy::all, reason = "generated")]
+#[allow(unreachable_pub, unused_qualifications, clippy::all, clippy::allow_attributes_without_reason, reason = "generated")]
 pub mod tlsroutes;
 #[rustfmt::skip]
-#[allow(unreachable_pub, unused_qualifications, clippy::all, reason = "generated")]
+#[allow(unreachable_pub, unused_qualifications, clippy::all, clippy::allow_attributes_without_reason, reason = "generated")]
 pub mod udproutes;
 
 use k8s_openapi::api::core::v1::{ConfigMap, Namespace, Secret, Service};

@@ -15,16 +15,26 @@ impl AddAssign for Counts {
     }
 }
 
-/// The sum over all `test result:` lines. A binary that dies prints none, so its exit code must be looked at too.
+/// The sum over all `test result:` lines, and over the closing lines of our own commands. A binary that dies prints none, so its exit code must be looked at too.
 pub(crate) fn counts(output: &str) -> Counts {
     let mut sum = Counts::default();
     for line in output.lines() {
         if let Some(result) = line.trim().strip_prefix("test result: ") {
             sum +=
                 Counts { passed: number_before(result, " passed"), failed: number_before(result, " failed") };
+        } else if let Some(closing) = closing_line(line.trim()) {
+            sum += closing;
         }
     }
     sum
+}
+
+/// `N passed, N failed`, alone on its line.
+fn closing_line(line: &str) -> Option<Counts> {
+    let (passed, failed) = line.split_once(", ")?;
+    let passed = passed.strip_suffix(" passed")?.parse().ok()?;
+    let failed = failed.strip_suffix(" failed")?.parse().ok()?;
+    Some(Counts { passed, failed })
 }
 
 fn number_before(text: &str, word: &str) -> u64 {
@@ -48,6 +58,10 @@ mod tests {
     #[test]
     fn the_counts_of_all_binaries_are_added() {
         assert_eq!(counts(OUTPUT), Counts { passed: 12, failed: 1 });
+        assert_eq!(
+            counts("kernel 5.10: 2 passed, 0 failed in 3 s\n5 passed, 1 failed\n"),
+            Counts { passed: 5, failed: 1 }
+        );
         assert_eq!(counts("error: could not compile"), Counts::default());
     }
 

@@ -4,8 +4,12 @@
 
 mod build_ebpf;
 mod command;
+mod deny;
+mod demo;
 mod libtest;
 mod setup;
+mod test;
+mod tidy;
 mod vm;
 
 use std::process::ExitCode;
@@ -29,15 +33,27 @@ enum Task {
     Setup(setup::Args),
     /// Build the one object that holds every kernel program, and list what is in it
     BuildEbpf,
+    /// Run everything that a change must pass; as root
+    Test(test::Args),
+    /// Check the rules of this tree that neither the compiler nor clippy checks
+    Tidy(tidy::Args),
+    /// Check licences, banned and doubled crates against deny.toml
+    Deny,
     /// Run the kernel tests on other kernels, in virtual machines
     Vm(vm::Args),
+    /// Run the agent on deploy/quickstart in network namespaces, with real clients and servers (needs root)
+    Demo(demo::Args),
 }
 
 fn main() -> ExitCode {
     let result = match Args::parse().task {
         Task::Setup(args) => setup::run(&args),
         Task::BuildEbpf => build_ebpf::run(),
+        Task::Test(args) => test::run(&args),
+        Task::Tidy(args) => tidy::run(&args),
+        Task::Deny => deny::run(),
         Task::Vm(args) => vm::run(&args),
+        Task::Demo(args) => demo::run(&args),
     };
     match result {
         Ok(()) => ExitCode::SUCCESS,

@@ -11,6 +11,8 @@ use std::time::Instant;
 use anyhow::Result;
 use clap::ValueEnum;
 
+pub(crate) use self::rust::NIGHTLY;
+
 #[derive(clap::Args)]
 pub(crate) struct Args {
     /// What the machine is to be fit for; each but `build` includes `build`. Without it: everything

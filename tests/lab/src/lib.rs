@@ -11,6 +11,7 @@ pub mod hello;
 pub mod http;
 pub mod manifests;
 pub mod netns;
+pub mod packet;
 pub mod pki;
 pub mod process;
 pub mod servers;

@@ -1,1 +1,1 @@
-//! netns
+//! Holds no code: the tests are in `tests/netns.rs`, one binary for all.

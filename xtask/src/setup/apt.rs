@@ -35,6 +35,7 @@ const GROUPS: &[Group] = &[
         why: "network namespaces, clients and certificates",
         packages: &["iproute2", "curl", "openssl", "procps"],
     },
+    Group { purposes: &[Purpose::Demo], why: "real HTTP and TLS servers", packages: &["nginx-light"] },
     Group {
         purposes: &[Purpose::Test],
         why: "real traffic and a look at it in the namespace tests",

@@ -1,0 +1,206 @@
+//! Running a step's commands: into a log, within a time, and never left behind.
+//!
+//! Each command leads a process group of its own, so what it started can be stopped with it: at the time limit, and
+//! when this process is told to end.
+
+use std::collections::BTreeSet;
+use std::fs::{self, File};
+use std::io::Write as _;
+use std::os::unix::process::{CommandExt as _, ExitStatusExt as _};
+use std::path::{Path, PathBuf};
+use std::process::{Child, Command, ExitStatus, Stdio};
+use std::sync::mpsc::sync_channel;
+use std::sync::{Mutex, PoisonError};
+use std::time::Duration;
+
+use anyhow::{Context as _, Result, bail};
+use nix::sys::signal::{SigSet, Signal, killpg};
+use nix::unistd::Pid;
+
+use crate::command::{line, target_dir};
+use crate::libtest::{self, Counts};
+
+/// How much of a failed step's log is shown: a compiler error or a test's message is in the last lines.
+const SHOWN_LINES: usize = 80;
+
+/// Between the request to end and the kill: a test run removes its network namespaces.
+const GRACE: Duration = Duration::from_secs(10);
+
+/// The groups that run now.
+static GROUPS: Mutex<BTreeSet<i32>> = Mutex::new(BTreeSet::new());
+
+pub(super) fn log_dir() -> PathBuf {
+    target_dir().join("xtask").join("test")
+}
+
+pub(super) struct Log {
+    path: PathBuf,
+    file: File,
+}
+
+impl Log {
+    pub(super) fn create(name: &str) -> Result<Self> {
+        let dir = log_dir();
+        fs::create_dir_all(&dir).with_context(|| format!("cannot make {}", dir.display()))?;
+        let path = dir.join(format!("{}.log", name.replace(' ', "-")));
+        let file = File::create(&path).with_context(|| format!("cannot write {}", path.display()))?;
+        Ok(Self { path, file })
+    }
+
+    /// Runs `command` to its end, all its output into the log.
+    pub(super) fn run(&mut self, command: Command, limit: Duration) -> Result<()> {
+        let output = self.file.try_clone()?;
+        self.run_to(command, limit, output)
+    }
+
+    /// The same, but what it writes to standard output becomes the file at `path`.
+    pub(super) fn run_with_output(&mut self, command: Command, limit: Duration, path: &Path) -> Result<()> {
+        let output = File::create(path).with_context(|| format!("cannot write {}", path.display()))?;
+        let result = self.run_to(command, limit, output);
+        if result.is_err() {
+            fs::remove_file(path)?;
+        }
+        result
+    }
+
+    fn run_to(&mut self, mut command: Command, limit: Duration, output: File) -> Result<()> {
+        writeln!(self.file, "+ {}", line(&command))?;
+        command.stdin(Stdio::null()).stdout(output).stderr(self.file.try_clone()?).process_group(0);
+        let child = command.spawn().with_context(|| format!("cannot start `{}`", line(&command)))?;
+        let status = wait(child, limit)?;
+        match status {
+            Some(status) if status.success() => Ok(()),
+            Some(status) => match status.signal() {
+                Some(signal) => bail!("`{}` was ended by signal {signal}", line(&command)),
+                None => bail!("`{}` failed with exit code {}", line(&command), status.code().unwrap_or(-1)),
+            },
+            None => bail!("`{}` was stopped after {} s", line(&command), limit.as_secs()),
+        }
+    }
+
+    fn text(&self) -> String {
+        let bytes = fs::read(&self.path).unwrap_or_default();
+        String::from_utf8_lossy(&bytes).into_owned()
+    }
+
+    pub(super) fn counts(&self) -> Counts {
+        libtest::counts(&self.text())
+    }
+
+    /// What a reader needs of a failure: which tests, and the last lines.
+    pub(super) fn end(&self) -> String {
+        let text = self.text();
+        let mut end = String::new();
+        for name in libtest::failed_names(&text) {
+            end.push_str(&format!("  failed: {name}\n"));
+        }
+        let lines: Vec<&str> = text.lines().collect();
+        for line in &lines[lines.len().saturating_sub(SHOWN_LINES)..] {
+            end.push_str(&format!("  | {line}\n"));
+        }
+        end
+    }
+}
+
+/// Waits for the child, at most for `limit`; then its whole group is stopped and the answer is `None`.
+fn wait(mut child: Child, limit: Duration) -> Result<Option<ExitStatus>> {
+    let group = i32::try_from(child.id()).context("a process id is positive and fits")?;
+    GROUPS.lock().unwrap_or_else(PoisonError::into_inner).insert(group);
+    let (sender, receiver) = sync_channel(1);
+    let waiter = std::thread::spawn(move || {
+        // The receiver is gone only when this process ends.
+        drop(sender.send(child.wait()));
+    });
+    let status = match receiver.recv_timeout(limit) {
+        Ok(status) => Some(status?),
+        Err(_late) => {
+            signal(group, Signal::SIGTERM);
+            if receiver.recv_timeout(GRACE).is_err() {
+                signal(group, Signal::SIGKILL);
+            }
+            None
+        }
+    };
+    // What the command started and did not wait for ends with it.
+    signal(group, Signal::SIGKILL);
+    drop(waiter.join());
+    GROUPS.lock().unwrap_or_else(PoisonError::into_inner).remove(&group);
+    Ok(status)
+}
+
+/// A group that has already ended is no error.
+fn signal(group: i32, signal: Signal) {
+    killpg(Pid::from_raw(group), signal).ok();
+}
+
+/// From here on an interrupt ends the running commands too: they are in groups of their own, so the terminal's signal
+/// does not reach them.
+pub(super) fn stop_all_on_signal() -> Result<()> {
+    let mut signals = SigSet::empty();
+    for signal in [Signal::SIGINT, Signal::SIGTERM, Signal::SIGHUP] {
+        signals.add(signal);
+    }
+    // Before any other thread: they inherit it. Commands do not, the standard library resets it for them.
+    signals.thread_block().context("cannot block signals")?;
+    std::thread::spawn(move || {
+        let Ok(received) = signals.wait() else { return };
+        eprintln!("test: {received}, stopping");
+        let groups = GROUPS.lock().unwrap_or_else(PoisonError::into_inner).clone();
+        for group in &groups {
+            signal(*group, Signal::SIGTERM);
+        }
+        wait_for_groups(&groups);
+        for group in groups {
+            signal(group, Signal::SIGKILL);
+        }
+        std::process::exit(130);
+    });
+    Ok(())
+}
+
+/// Until they are gone, at most the grace period.
+#[expect(clippy::disallowed_methods, reason = "their waiters take the exit codes; this only watches")]
+fn wait_for_groups(groups: &BTreeSet<i32>) {
+    let deadline = std::time::Instant::now() + GRACE;
+    while std::time::Instant::now() < deadline
+        && groups.iter().any(|group| killpg(Pid::from_raw(*group), None).is_ok())
+    {
+        std::thread::sleep(Duration::from_millis(100));
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn shell(script: &str) -> Command {
+        let mut command = Command::new("sh");
+        command.args(["-c", script]);
+        command
+    }
+
+    #[test]
+    fn a_command_that_hangs_is_stopped_with_what_it_started() {
+        let dir = tempfile::tempdir().unwrap();
+        let pid_file = dir.path().join("pid");
+        let mut log = Log::create("job-test-hang").unwrap();
+        let script = format!("sleep 1000 & echo $! > {}; wait", pid_file.display());
+        let error = log.run(shell(&script), Duration::from_millis(500)).unwrap_err();
+        assert!(error.to_string().contains("was stopped after"), "{error}");
+        let pid: i32 = fs::read_to_string(pid_file).unwrap().trim().parse().unwrap();
+        // A zombie until its new parent takes the exit code, so look at its state.
+        let state = fs::read_to_string(format!("/proc/{pid}/stat")).unwrap_or_default();
+        assert!(state.is_empty() || state.contains(") Z"), "{state}");
+    }
+
+    #[test]
+    fn output_goes_to_the_log_and_a_failure_shows_its_end() {
+        let mut log = Log::create("job-test-output").unwrap();
+        log.run(shell("echo 'test result: ok. 3 passed; 0 failed;'"), Duration::from_secs(60)).unwrap();
+        assert_eq!(log.counts(), Counts { passed: 3, failed: 0 });
+        let failing = shell("echo 'test a::b ... FAILED' >&2; exit 3");
+        let error = log.run(failing, Duration::from_secs(60)).unwrap_err();
+        assert!(error.to_string().ends_with("exit code 3"), "{error}");
+        assert!(log.end().contains("failed: a::b"), "{}", log.end());
+    }
+}
