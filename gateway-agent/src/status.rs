@@ -1,14 +1,16 @@
 //! What the user is told of each object: conditions joined with what the data paths acknowledged.
 //!
-//! **Invariant:** everything but printing is pure.
+//! **Invariant:** pure: values in, values and text out. Whoever calls writes them.
 
+pub mod names;
 mod plan;
 mod table;
+pub mod view;
 
 use std::collections::BTreeMap;
 
-pub use plan::join;
-pub use table::render;
+pub use plan::{acknowledged, gateway_accepted, join};
+pub use table::{Changes, changed, render};
 
 use crate::snapshot::{ListenerKey, ListenerName, ObjectName, Revision};
 
@@ -47,10 +49,14 @@ pub struct ScopeStatus {
     pub conditions: Vec<Condition>,
     /// Listeners only: routes Accepted there.
     pub attached_routes: usize,
-    /// Listeners only: the data-path entry it became, absent where it is not served.
-    pub key: Option<ListenerKey>,
+    /// Listeners only: route kinds that may attach.
+    pub supported_kinds: Vec<&'static str>,
+    /// Listeners only: the data-path entries it is part of, one per address; empty where it is not served.
+    pub keys: Vec<ListenerKey>,
 }
 
+/// An object that has a status of ours. A route none of whose parents is ours has no scopes: it is shown to the user as
+/// unattached, and there is nothing to write.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct ObjectStatus {
     pub kind: &'static str,
@@ -84,6 +90,24 @@ impl Condition {
     pub fn new(kind: &'static str, is_true: bool, reason: &'static str, message: impl Into<String>) -> Self {
         let status = if is_true { ConditionStatus::True } else { ConditionStatus::False };
         Self { kind, status, reason, message: message.into() }
+    }
+}
+
+impl ScopeStatus {
+    pub const fn new(scope: Scope, conditions: Vec<Condition>) -> Self {
+        Self { scope, conditions, attached_routes: 0, supported_kinds: Vec::new(), keys: Vec::new() }
+    }
+
+    pub fn condition(&self, kind: &str) -> Option<&Condition> {
+        self.conditions.iter().find(|condition| condition.kind == kind)
+    }
+
+    /// Replaces the condition of the same type, or adds it.
+    fn set(&mut self, condition: Condition) {
+        match self.conditions.iter_mut().find(|present| present.kind == condition.kind) {
+            Some(present) => *present = condition,
+            None => self.conditions.push(condition),
+        }
     }
 }
 

@@ -1,15 +1,321 @@
 //! The accepted objects in a compact form of our own.
 //!
-//! **Invariant:** no I/O. API types are converted on the way in and dropped.
+//! API types are converted on the way in and dropped. Each object carries the version at which it last changed, and
+//! what changed since the last look is listed, so that a change costs what it changed.
+//!
+//! **Invariant:** no I/O, no clock; does not judge objects, which is `translate`'s work.
 
+mod convert;
+pub mod objects;
+#[cfg(test)]
+mod tests;
+
+use std::collections::{BTreeMap, BTreeSet};
+use std::sync::Arc;
+
+use self::objects::{
+    Age, ConfigMap, EndpointSlice, Gateway, HttpRoute, Meta, ReferenceGrant, Secret, Service, StreamRoute,
+};
 use crate::api::Object;
+use crate::snapshot::ObjectName;
+
+/// The kinds that the store holds.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
+pub enum Kind {
+    ConfigMap,
+    EndpointSlice,
+    Gateway,
+    HttpRoute,
+    ReferenceGrant,
+    Secret,
+    Service,
+    TcpRoute,
+    TlsRoute,
+    UdpRoute,
+}
+
+#[derive(Clone, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
+pub struct ObjectId {
+    pub kind: Kind,
+    pub name: ObjectName,
+}
+
+/// An object and the store's version at which it last changed.
+#[derive(Debug)]
+pub struct Entry<T> {
+    pub version: u64,
+    pub object: Arc<T>,
+}
+
+/// Objects of one kind, in namespace and name order.
+pub type Table<T> = BTreeMap<ObjectName, Entry<T>>;
 
 #[derive(Debug, Default)]
-pub struct Store {}
+pub struct Store {
+    version: u64,
+    /// Ages of objects without `creationTimestamp`.
+    next_order: u64,
+    dirty: BTreeSet<ObjectId>,
+    config_maps: Table<ConfigMap>,
+    gateways: Table<Gateway>,
+    grants: Table<ReferenceGrant>,
+    http_routes: Table<HttpRoute>,
+    secrets: Table<Secret>,
+    services: Table<Service>,
+    slices: Table<EndpointSlice>,
+    /// Slices by the Service that they name in its own namespace.
+    slices_of: BTreeMap<ObjectName, BTreeSet<ObjectName>>,
+    tcp_routes: Table<StreamRoute>,
+    tls_routes: Table<StreamRoute>,
+    udp_routes: Table<StreamRoute>,
+    namespace_labels: BTreeMap<Arc<str>, BTreeMap<String, String>>,
+}
 
 impl Store {
     /// Replaces all objects; later objects are younger where `creationTimestamp` is absent. True when anything changed.
     pub fn replace_all(&mut self, objects: &[Object]) -> bool {
-        !objects.is_empty()
+        let mut gone = self.ids();
+        let mut changed = false;
+        for (order, object) in objects.iter().enumerate() {
+            let (id, is_change) = self.put(object, Some(order as u64));
+            gone.remove(&id);
+            changed |= is_change;
+        }
+        self.next_order = objects.len() as u64;
+        for id in gone {
+            changed |= self.delete(&id);
+        }
+        changed
     }
+
+    /// Adds or updates one object. True when it differs from what the store had.
+    pub fn apply(&mut self, object: &Object) -> bool {
+        self.put(object, None).1
+    }
+
+    /// Removes one object. True when the store had it.
+    pub fn delete(&mut self, id: &ObjectId) -> bool {
+        let name = &id.name;
+        let had = match id.kind {
+            Kind::ConfigMap => self.config_maps.remove(name).is_some(),
+            Kind::EndpointSlice => {
+                let removed = self.slices.remove(name);
+                if let Some(entry) = &removed {
+                    self.unlink_slice(name, entry.object.service.as_ref());
+                }
+                removed.is_some()
+            }
+            Kind::Gateway => self.gateways.remove(name).is_some(),
+            Kind::HttpRoute => self.http_routes.remove(name).is_some(),
+            Kind::ReferenceGrant => self.grants.remove(name).is_some(),
+            Kind::Secret => self.secrets.remove(name).is_some(),
+            Kind::Service => self.services.remove(name).is_some(),
+            Kind::TcpRoute => self.tcp_routes.remove(name).is_some(),
+            Kind::TlsRoute => self.tls_routes.remove(name).is_some(),
+            Kind::UdpRoute => self.udp_routes.remove(name).is_some(),
+        };
+        if had {
+            self.version += 1;
+            self.dirty.insert(id.clone());
+        }
+        had
+    }
+
+    /// Sets the labels of a namespace, `kubernetes.io/metadata.name` aside, which every namespace has.
+    pub fn set_namespace_labels(&mut self, namespace: &str, labels: BTreeMap<String, String>) -> bool {
+        let before = self.namespace_labels.insert(namespace.into(), labels);
+        let changed = before.as_ref() != self.namespace_labels.get(namespace);
+        self.version += u64::from(changed);
+        changed
+    }
+
+    /// Grows with every change.
+    pub const fn version(&self) -> u64 {
+        self.version
+    }
+
+    /// What changed, came or went since this was last called.
+    pub fn take_dirty(&mut self) -> BTreeSet<ObjectId> {
+        std::mem::take(&mut self.dirty)
+    }
+
+    fn put(&mut self, object: &Object, order: Option<u64>) -> (ObjectId, bool) {
+        let fresh = order.unwrap_or(self.next_order);
+        let version = self.version + 1;
+        let (kind, metadata) = identity(object);
+        let name = convert::object_name(metadata);
+        let keep = order.is_none();
+        let changed = match object {
+            Object::ConfigMap(map) => upsert(&mut self.config_maps, &name, version, convert::config_map(map)),
+            Object::EndpointSlice(slice) => self.put_slice(&name, version, convert::endpoint_slice(slice)),
+            Object::Gateway(gateway) => {
+                let mut gateway = convert::gateway(gateway, fresh);
+                keep_order(keep, &mut gateway.meta, self.gateways.get(&name).map(|old| &old.object.meta));
+                upsert(&mut self.gateways, &name, version, gateway)
+            }
+            Object::HttpRoute(route) => {
+                let mut route = convert::http_route(route, fresh);
+                keep_order(keep, &mut route.meta, self.http_routes.get(&name).map(|old| &old.object.meta));
+                upsert(&mut self.http_routes, &name, version, route)
+            }
+            Object::ReferenceGrant(grant) => {
+                upsert(&mut self.grants, &name, version, convert::reference_grant(grant))
+            }
+            Object::Secret(secret) => upsert(&mut self.secrets, &name, version, convert::secret(secret)),
+            Object::Service(service) => upsert(&mut self.services, &name, version, convert::service(service)),
+            Object::TcpRoute(route) => {
+                put_stream(&mut self.tcp_routes, version, keep, convert::tcp_route(route, fresh))
+            }
+            Object::TlsRoute(route) => {
+                put_stream(&mut self.tls_routes, version, keep, convert::tls_route(route, fresh))
+            }
+            Object::UdpRoute(route) => {
+                put_stream(&mut self.udp_routes, version, keep, convert::udp_route(route, fresh))
+            }
+        };
+        if order.is_none() {
+            self.next_order += 1;
+        }
+        let id = ObjectId { kind, name };
+        if changed {
+            self.version = version;
+            self.dirty.insert(id.clone());
+        }
+        (id, changed)
+    }
+
+    fn put_slice(&mut self, name: &ObjectName, version: u64, slice: EndpointSlice) -> bool {
+        let before = self.slices.get(name).and_then(|entry| entry.object.service.clone());
+        if before != slice.service {
+            self.unlink_slice(name, before.as_ref());
+        }
+        if let Some(service) = &slice.service {
+            let service = ObjectName { namespace: name.namespace.clone(), name: service.clone() };
+            self.slices_of.entry(service).or_default().insert(name.clone());
+        }
+        upsert(&mut self.slices, name, version, slice)
+    }
+
+    fn unlink_slice(&mut self, name: &ObjectName, service: Option<&Arc<str>>) {
+        let Some(service) = service else {
+            return;
+        };
+        let service = ObjectName { namespace: name.namespace.clone(), name: service.clone() };
+        if let Some(slices) = self.slices_of.get_mut(&service) {
+            slices.remove(name);
+            if slices.is_empty() {
+                self.slices_of.remove(&service);
+            }
+        }
+    }
+
+    fn ids(&self) -> BTreeSet<ObjectId> {
+        let mut ids = BTreeSet::new();
+        let mut add = |kind: Kind, names: &mut dyn Iterator<Item = &ObjectName>| {
+            ids.extend(names.map(|name| ObjectId { kind, name: name.clone() }));
+        };
+        add(Kind::ConfigMap, &mut self.config_maps.keys());
+        add(Kind::EndpointSlice, &mut self.slices.keys());
+        add(Kind::Gateway, &mut self.gateways.keys());
+        add(Kind::HttpRoute, &mut self.http_routes.keys());
+        add(Kind::ReferenceGrant, &mut self.grants.keys());
+        add(Kind::Secret, &mut self.secrets.keys());
+        add(Kind::Service, &mut self.services.keys());
+        add(Kind::TcpRoute, &mut self.tcp_routes.keys());
+        add(Kind::TlsRoute, &mut self.tls_routes.keys());
+        add(Kind::UdpRoute, &mut self.udp_routes.keys());
+        ids
+    }
+}
+
+/// What translation reads.
+impl Store {
+    pub const fn gateways(&self) -> &Table<Gateway> {
+        &self.gateways
+    }
+
+    pub const fn http_routes(&self) -> &Table<HttpRoute> {
+        &self.http_routes
+    }
+
+    pub const fn tls_routes(&self) -> &Table<StreamRoute> {
+        &self.tls_routes
+    }
+
+    pub const fn tcp_routes(&self) -> &Table<StreamRoute> {
+        &self.tcp_routes
+    }
+
+    pub const fn udp_routes(&self) -> &Table<StreamRoute> {
+        &self.udp_routes
+    }
+
+    pub const fn grants(&self) -> &Table<ReferenceGrant> {
+        &self.grants
+    }
+
+    pub fn service(&self, name: &ObjectName) -> Option<&Arc<Service>> {
+        self.services.get(name).map(|entry| &entry.object)
+    }
+
+    pub fn secret(&self, name: &ObjectName) -> Option<&Arc<Secret>> {
+        self.secrets.get(name).map(|entry| &entry.object)
+    }
+
+    pub fn config_map(&self, name: &ObjectName) -> Option<&Arc<ConfigMap>> {
+        self.config_maps.get(name).map(|entry| &entry.object)
+    }
+
+    /// Every slice that names this Service, in its namespace.
+    pub fn slices(&self, service: &ObjectName) -> impl Iterator<Item = &Arc<EndpointSlice>> {
+        let names = self.slices_of.get(service).into_iter().flatten();
+        names.filter_map(|name| self.slices.get(name)).map(|entry| &entry.object)
+    }
+
+    /// The value of a namespace's label. `kubernetes.io/metadata.name` is known without reading the namespace.
+    pub fn namespace_label<'a>(&'a self, namespace: &'a str, key: &str) -> Option<&'a str> {
+        if key == "kubernetes.io/metadata.name" {
+            return Some(namespace);
+        }
+        self.namespace_labels.get(namespace)?.get(key).map(String::as_str)
+    }
+}
+
+type Metadata = k8s_openapi::apimachinery::pkg::apis::meta::v1::ObjectMeta;
+
+fn identity(object: &Object) -> (Kind, &Metadata) {
+    match object {
+        Object::ConfigMap(object) => (Kind::ConfigMap, &object.metadata),
+        Object::EndpointSlice(object) => (Kind::EndpointSlice, &object.metadata),
+        Object::Gateway(object) => (Kind::Gateway, &object.metadata),
+        Object::HttpRoute(object) => (Kind::HttpRoute, &object.metadata),
+        Object::ReferenceGrant(object) => (Kind::ReferenceGrant, &object.metadata),
+        Object::Secret(object) => (Kind::Secret, &object.metadata),
+        Object::Service(object) => (Kind::Service, &object.metadata),
+        Object::TcpRoute(object) => (Kind::TcpRoute, &object.metadata),
+        Object::TlsRoute(object) => (Kind::TlsRoute, &object.metadata),
+        Object::UdpRoute(object) => (Kind::UdpRoute, &object.metadata),
+    }
+}
+
+/// An object without `creationTimestamp` that is applied again keeps the age it had.
+fn keep_order(keep: bool, meta: &mut Meta, before: Option<&Meta>) {
+    if let (true, Age::Order(_), Some(Meta { age: Age::Order(age), .. })) = (keep, meta.age, before) {
+        meta.age = Age::Order(*age);
+    }
+}
+
+fn put_stream(table: &mut Table<StreamRoute>, version: u64, keep: bool, mut route: StreamRoute) -> bool {
+    let name = route.meta.name.clone();
+    keep_order(keep, &mut route.meta, table.get(&name).map(|old| &old.object.meta));
+    upsert(table, &name, version, route)
+}
+
+/// True when the object is new or differs; an equal one keeps its version and its allocation.
+fn upsert<T: PartialEq>(table: &mut Table<T>, name: &ObjectName, version: u64, object: T) -> bool {
+    if table.get(name).is_some_and(|entry| *entry.object == object) {
+        return false;
+    }
+    table.insert(name.clone(), Entry { version, object: Arc::new(object) });
+    true
 }

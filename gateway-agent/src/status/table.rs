@@ -1,8 +1,138 @@
 //! Prints conditions as a table.
 
-use super::ObjectStatus;
+use super::{ConditionStatus, ObjectStatus, Scope, ScopeStatus};
+use crate::snapshot::ObjectName;
 
+const HEADER: [&str; COLUMNS] =
+    ["KIND", "NAMESPACE/NAME", "SCOPE", "CONDITION", "STATUS", "REASON", "MESSAGE"];
+const COLUMNS: usize = 7;
+
+type Row = [String; COLUMNS];
+
+/// What differs between two sets of statuses.
+#[derive(Clone, Debug, Default, PartialEq, Eq)]
+pub struct Changes {
+    /// New ones, and those of which anything differs, whole.
+    pub updated: Vec<ObjectStatus>,
+    pub removed: Vec<(&'static str, ObjectName)>,
+}
+
+impl Changes {
+    pub const fn is_empty(&self) -> bool {
+        self.updated.is_empty() && self.removed.is_empty()
+    }
+
+    /// The table of what was updated, and a line for each object that is gone.
+    pub fn render(&self) -> String {
+        let mut text = if self.updated.is_empty() { String::new() } else { render(&self.updated) };
+        for (kind, name) in &self.removed {
+            text.push_str(&format!("{kind} {name} removed\n"));
+        }
+        text
+    }
+}
+
+/// What a reader who has seen `old` has to be shown of `new`.
+pub fn changed(old: &[ObjectStatus], new: &[ObjectStatus]) -> Changes {
+    let find = |among: &[ObjectStatus], status: &ObjectStatus| {
+        among.iter().find(|candidate| candidate.kind == status.kind && candidate.name == status.name).cloned()
+    };
+    Changes {
+        updated: new.iter().filter(|status| find(old, status).as_ref() != Some(status)).cloned().collect(),
+        removed: old
+            .iter()
+            .filter(|status| find(new, status).is_none())
+            .map(|status| (status.kind, status.name.clone()))
+            .collect(),
+    }
+}
+
+/// One line per condition, columns aligned, ending in a line feed. What a line shares with the one above is left out.
 pub fn render(statuses: &[ObjectStatus]) -> String {
-    let _ = statuses;
-    String::new()
+    let mut rows = vec![HEADER.map(String::from)];
+    for status in statuses {
+        rows.extend(object_rows(status));
+    }
+    let mut widths = [0; COLUMNS];
+    for row in &rows {
+        for (width, cell) in widths.iter_mut().zip(row) {
+            *width = (*width).max(cell.chars().count());
+        }
+    }
+    let mut text = String::new();
+    for row in &rows {
+        let mut line = String::new();
+        for (width, cell) in widths.iter().zip(row) {
+            line.push_str(&format!("{cell:<width$}  "));
+        }
+        text.push_str(line.trim_end());
+        text.push('\n');
+    }
+    text
+}
+
+fn object_rows(status: &ObjectStatus) -> Vec<Row> {
+    let mut rows = Vec::new();
+    let mut head = [status.kind.to_owned(), status.name.to_string()];
+    let mut push = |scope: String, rest: [String; 4]| {
+        let [kind, name] = std::mem::take(&mut head);
+        let [condition, status, reason, message] = rest;
+        rows.push([kind, name, scope, condition, status, reason, message]);
+    };
+    if status.scopes.is_empty() {
+        let message = "no parentRef names a Gateway of this agent".to_owned();
+        push("-".into(), ["-".into(), "-".into(), "-".into(), message]);
+    }
+    for scope in &status.scopes {
+        let mut title = scope_title(scope);
+        if scope.scope == Scope::Object && !status.addresses.is_empty() {
+            let addresses: Vec<String> = status.addresses.iter().map(ToString::to_string).collect();
+            push("addresses".into(), ["-".into(), "-".into(), "-".into(), addresses.join(", ")]);
+        }
+        for condition in &scope.conditions {
+            push(
+                std::mem::take(&mut title),
+                [
+                    condition.kind.into(),
+                    status_text(condition.status).into(),
+                    condition.reason.into(),
+                    one_line(&condition.message),
+                ],
+            );
+        }
+    }
+    rows
+}
+
+fn scope_title(scope: &ScopeStatus) -> String {
+    match &scope.scope {
+        Scope::Object => "-".into(),
+        Scope::Listener(section) => match scope.attached_routes {
+            1 => format!("{section} (1 route)"),
+            n => format!("{section} ({n} routes)"),
+        },
+        Scope::Parent { gateway, section, port, .. } => {
+            let mut title = gateway.to_string();
+            if let Some(section) = section {
+                title.push_str(&format!("/{section}"));
+            }
+            if let Some(port) = port {
+                title.push_str(&format!(":{port}"));
+            }
+            title
+        }
+    }
+}
+
+pub(super) const fn status_text(status: ConditionStatus) -> &'static str {
+    match status {
+        ConditionStatus::False => "False",
+        ConditionStatus::True => "True",
+        ConditionStatus::Unknown => "Unknown",
+    }
+}
+
+/// Names in messages come from manifests; a line break in one must not look like a row.
+fn one_line(message: &str) -> String {
+    message.chars().map(|character| if character.is_control() { ' ' } else { character }).collect()
 }

@@ -1,0 +1,98 @@
+//! API types to the store's own.
+//!
+//! **Invariant:** total: what the API server would have refused becomes the nearest harmless value here (a port out
+//! of range is an absent one), and translation says what is wrong with it.
+
+mod core;
+mod gateway;
+mod http;
+mod stream;
+
+use std::num::NonZeroU16;
+use std::sync::Arc;
+
+use k8s_openapi::apimachinery::pkg::apis::meta::v1::ObjectMeta;
+
+pub(super) use self::core::{config_map, endpoint_slice, reference_grant, secret, service};
+pub(super) use self::gateway::gateway;
+pub(super) use self::http::http_route;
+pub(super) use self::stream::{tcp_route, tls_route, udp_route};
+
+use super::objects::{Age, Meta};
+use crate::snapshot::ObjectName;
+
+/// Where an object without a namespace belongs.
+const DEFAULT_NAMESPACE: &str = "default";
+
+pub(super) fn object_name(meta: &ObjectMeta) -> ObjectName {
+    ObjectName {
+        namespace: meta.namespace.as_deref().unwrap_or(DEFAULT_NAMESPACE).into(),
+        name: meta.name.as_deref().unwrap_or_default().into(),
+    }
+}
+
+fn meta(meta: &ObjectMeta, order: u64) -> Meta {
+    Meta {
+        name: object_name(meta),
+        generation: meta.generation.unwrap_or(0),
+        age: meta.creation_timestamp.as_ref().map_or(Age::Order(order), |time| Age::Created(time.0)),
+    }
+}
+
+fn port(port: Option<i32>) -> Option<NonZeroU16> {
+    u16::try_from(port?).ok().and_then(NonZeroU16::new)
+}
+
+/// The schema allows 0 to 1,000,000; absent is 1.
+fn weight(weight: Option<i32>) -> u32 {
+    weight.map_or(1, |weight| u32::try_from(weight).unwrap_or(0))
+}
+
+fn hostname(name: &str) -> Arc<str> {
+    name.to_ascii_lowercase().into()
+}
+
+fn hostnames(names: &[String]) -> Vec<Arc<str>> {
+    names.iter().map(|name| hostname(name)).collect()
+}
+
+fn shared(text: &str) -> Arc<str> {
+    text.into()
+}
+
+fn optional(text: Option<&String>) -> Option<Arc<str>> {
+    text.map(|text| shared(text))
+}
+
+/// The generated API types repeat the same shape under another name for every kind of route.
+macro_rules! parent_refs {
+    ($refs:expr) => {
+        $refs
+            .iter()
+            .flatten()
+            .map(|parent| crate::store::objects::ParentRef {
+                group: super::optional(parent.group.as_ref()),
+                kind: super::optional(parent.kind.as_ref()),
+                namespace: super::optional(parent.namespace.as_ref()),
+                name: super::shared(&parent.name),
+                section: super::optional(parent.section_name.as_ref()),
+                port: parent.port,
+            })
+            .collect::<Vec<_>>()
+    };
+}
+
+macro_rules! backend_ref {
+    ($backend:expr) => {
+        crate::store::objects::BackendRef {
+            group: super::shared($backend.group.as_deref().unwrap_or("")),
+            kind: super::shared($backend.kind.as_deref().unwrap_or("Service")),
+            namespace: super::optional($backend.namespace.as_ref()),
+            name: super::shared(&$backend.name),
+            port: super::port($backend.port),
+            weight: super::weight($backend.weight),
+        }
+    };
+}
+
+use {backend_ref, parent_refs};

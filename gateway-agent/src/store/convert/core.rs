@@ -1,0 +1,108 @@
+//! Service, EndpointSlice, Secret, ConfigMap, ReferenceGrant.
+
+use std::net::IpAddr;
+use std::sync::Arc;
+
+use k8s_openapi::api::core::v1::{
+    ConfigMap as ApiConfigMap, Secret as ApiSecret, Service as ApiService,
+};
+use k8s_openapi::api::discovery::v1::{Endpoint as ApiEndpoint, EndpointSlice as ApiSlice};
+
+use super::{optional, shared};
+use crate::api::ReferenceGrant as ApiGrant;
+use crate::snapshot::Transport;
+use crate::store::objects::{
+    ConfigMap, Endpoint, EndpointSlice, GrantFrom, GrantTo, ReferenceGrant, Secret, Service, ServicePort, SlicePort,
+};
+
+const SERVICE_NAME_LABEL: &str = "kubernetes.io/service-name";
+
+/// Absent means TCP, in Services and slices alike.
+fn transport(protocol: Option<&str>) -> Option<Transport> {
+    match protocol {
+        None | Some("TCP") => Some(Transport::Tcp),
+        Some("UDP") => Some(Transport::Udp),
+        Some(_) => None,
+    }
+}
+
+pub(in crate::store) fn service(service: &ApiService) -> Service {
+    let spec = service.spec.as_ref();
+    let ports = spec.and_then(|spec| spec.ports.as_deref()).unwrap_or_default();
+    Service {
+        is_external_name: spec.and_then(|spec| spec.type_.as_deref()) == Some("ExternalName"),
+        ports: ports
+            .iter()
+            .filter_map(|port| {
+                Some(ServicePort {
+                    name: shared(port.name.as_deref().unwrap_or_default()),
+                    port: u16::try_from(port.port).ok()?,
+                    transport: transport(port.protocol.as_deref()),
+                    app_protocol: optional(port.app_protocol.as_ref()),
+                })
+            })
+            .collect(),
+    }
+}
+
+pub(in crate::store) fn endpoint_slice(slice: &ApiSlice) -> EndpointSlice {
+    let labels = slice.metadata.labels.as_ref();
+    EndpointSlice {
+        service: optional(labels.and_then(|labels| labels.get(SERVICE_NAME_LABEL))),
+        ports: slice
+            .ports
+            .iter()
+            .flatten()
+            .filter_map(|port| {
+                // Without a number the consumer would have to know the port from elsewhere; a route does not.
+                Some(SlicePort {
+                    name: shared(port.name.as_deref().unwrap_or_default()),
+                    port: u16::try_from(port.port?).ok()?,
+                    transport: transport(port.protocol.as_deref()),
+                })
+            })
+            .collect(),
+        endpoints: slice.endpoints.iter().flatten().filter_map(endpoint).collect(),
+    }
+}
+
+/// `None`: an endpoint of address type FQDN, which is deprecated and has nothing to connect to.
+fn endpoint(endpoint: &ApiEndpoint) -> Option<Endpoint> {
+    let address: IpAddr = endpoint.addresses.first()?.parse().ok()?;
+    let conditions = endpoint.conditions.clone().unwrap_or_default();
+    // O41: an absent `ready` is true, an absent `serving` follows `ready`, an absent `terminating` is false.
+    let ready = conditions.ready.unwrap_or(true);
+    Some(Endpoint {
+        address,
+        ready,
+        serving: conditions.serving.unwrap_or(ready),
+        terminating: conditions.terminating.unwrap_or(false),
+    })
+}
+
+pub(in crate::store) fn secret(secret: &ApiSecret) -> Secret {
+    let data = secret.data.iter().flatten().map(|(key, value)| (shared(key), Arc::from(value.0.as_slice())));
+    // As in the API server, `stringData` replaces what `data` says.
+    let strings =
+        secret.string_data.iter().flatten().map(|(key, value)| (shared(key), Arc::from(value.as_bytes())));
+    Secret { kind: shared(secret.type_.as_deref().unwrap_or("Opaque")), data: data.chain(strings).collect() }
+}
+
+pub(in crate::store) fn config_map(map: &ApiConfigMap) -> ConfigMap {
+    ConfigMap { data: map.data.iter().flatten().map(|(key, value)| (shared(key), shared(value))).collect() }
+}
+
+pub(in crate::store) fn reference_grant(grant: &ApiGrant) -> ReferenceGrant {
+    let from = grant.spec.from.iter().map(|from| GrantFrom {
+        group: shared(&from.group),
+        kind: shared(&from.kind),
+        namespace: shared(&from.namespace),
+    });
+    let to = grant.spec.to.iter().map(|to| GrantTo {
+        group: shared(&to.group),
+        kind: shared(&to.kind),
+        // Unspecified or empty: all resources of the kind (`ReferenceGrantTo.name`).
+        name: optional(to.name.as_ref()).filter(|name| !name.is_empty()),
+    });
+    ReferenceGrant { from: from.collect(), to: to.collect() }
+}

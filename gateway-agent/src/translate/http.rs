@@ -1,0 +1,175 @@
+//! HTTPRoute to routing tables.
+
+use std::collections::BTreeMap;
+use std::sync::Arc;
+
+use super::backend::Resolver;
+use super::conditions::{Problem, RouteVerdict, join_messages, merge};
+use super::hostname::{Pattern, Specificity, ancestors, specificity};
+use super::precedence::{MatchRank, Precedence};
+use super::route::Host;
+use crate::snapshot::{
+    HttpAction, HttpMatch, HttpRule, HttpTable, HttpVirtualListener, ListenerName, RouteKind, RouteName,
+    VirtualHost,
+};
+use crate::status::names::reason;
+use crate::store::objects::{HttpRoute, HttpRouteRule};
+
+/// The status of a rule that cannot be served as written.
+const RULE_ERROR: u16 = 500;
+
+/// A route's matches, shared by all listeners that it attaches to.
+#[derive(Debug)]
+pub(super) struct CompiledHttp<'a> {
+    pub(super) route: &'a HttpRoute,
+    pub(super) verdict: RouteVerdict,
+    matches: Vec<CompiledMatch>,
+}
+
+#[derive(Debug)]
+struct CompiledMatch {
+    rank: MatchRank,
+    rule: usize,
+    position: usize,
+    compiled: HttpMatch,
+}
+
+pub(super) fn compile<'a>(route: &'a HttpRoute, resolver: &mut Resolver<'_>) -> CompiledHttp<'a> {
+    let name = RouteName { kind: RouteKind::Http, object: route.meta.name.clone() };
+    let mut matches = Vec::new();
+    let mut n_usable = 0;
+    let mut partial = Vec::new();
+    let mut unresolved = Vec::new();
+    for (index, rule) in route.rules.iter().enumerate() {
+        let action = action(rule, &name, resolver, &mut unresolved);
+        if let Some(message) = unsupported(index, rule) {
+            partial.push(message);
+        } else {
+            n_usable += 1;
+        }
+        if !rule.unsupported_matches.is_empty() {
+            continue;
+        }
+        let compiled_rule = Arc::new(HttpRule {
+            route: name.clone(),
+            // The schema allows 16 rules.
+            index: u16::try_from(index).unwrap_or(u16::MAX),
+            action,
+        });
+        for (position, one) in rule.matches.iter().enumerate() {
+            matches.push(CompiledMatch {
+                rank: MatchRank::of(one),
+                rule: index,
+                position,
+                compiled: HttpMatch {
+                    path: one.path.clone(),
+                    method: one.method.clone(),
+                    headers: one.headers.clone(),
+                    query: one.query.clone(),
+                    rule: compiled_rule.clone(),
+                },
+            });
+        }
+    }
+    let message = join_messages(partial);
+    let verdict = RouteVerdict {
+        unusable: (n_usable == 0).then(|| Problem::new(reason::UNSUPPORTED_VALUE, message.clone())),
+        partial: (!message.is_empty()).then(|| format!("Dropped Rule: {message}")),
+        unresolved: merge(unresolved),
+    };
+    CompiledHttp { route, verdict, matches }
+}
+
+/// What of a rule is not supported.
+fn unsupported(index: usize, rule: &HttpRouteRule) -> Option<String> {
+    if !rule.unsupported_matches.is_empty() {
+        let fields = rule.unsupported_matches.join(", ");
+        return Some(format!("rules[{index}]: {fields} is not supported, the rule has no effect"));
+    }
+    if !rule.unsupported.is_empty() {
+        let fields = rule.unsupported.join(", ");
+        return Some(format!(
+            "rules[{index}]: {fields} is not supported yet, what matches the rule is answered with {RULE_ERROR}"
+        ));
+    }
+    None
+}
+
+fn action(
+    rule: &HttpRouteRule,
+    route: &RouteName,
+    resolver: &mut Resolver<'_>,
+    unresolved: &mut Vec<Problem>,
+) -> HttpAction {
+    let shares = resolver.resolve(route.kind, &route.object.namespace, &rule.backends);
+    unresolved.extend(shares.problems.iter().cloned());
+    for extension in &rule.extensions {
+        let message = format!("no filter is known for extensionRef {extension}");
+        unresolved.push(Problem::new(reason::INVALID_KIND, message));
+    }
+    if !rule.extensions.is_empty() || !rule.unsupported.is_empty() {
+        // A filter must not be skipped (`HTTPRouteFilter.extensionRef`).
+        return HttpAction::Respond(RULE_ERROR);
+    }
+    let split = shares.split();
+    // No backendRefs, or all of them with weight 0 (O44).
+    if split.total == 0 { HttpAction::Respond(RULE_ERROR) } else { HttpAction::Forward(split) }
+}
+
+/// A listener's share of the table of a port.
+#[derive(Debug)]
+pub(super) struct Member<'a> {
+    pub(super) name: &'a ListenerName,
+    pub(super) hostname: &'a Pattern,
+    pub(super) routes: Vec<(&'a CompiledHttp<'a>, &'a [Host])>,
+}
+
+pub(super) fn table(members: &[Member<'_>]) -> HttpTable {
+    let mut table = HttpTable::default();
+    for member in members {
+        table.listeners.insert(member.hostname.as_deref(), Arc::new(virtual_listener(member)));
+    }
+    table
+}
+
+type Ranked<'a> = (Precedence<'a>, &'a HttpMatch);
+
+fn virtual_listener(member: &Member<'_>) -> HttpVirtualListener {
+    let mut buckets: BTreeMap<&Pattern, Vec<Ranked<'_>>> = BTreeMap::new();
+    for (compiled, hosts) in &member.routes {
+        for (effective, original) in strongest(hosts) {
+            let ranked = compiled.matches.iter().map(|one| {
+                let precedence =
+                    Precedence::new(original, one.rank, &compiled.route.meta, one.rule, one.position);
+                (precedence, &one.compiled)
+            });
+            buckets.entry(effective).or_default().extend(ranked);
+        }
+    }
+    for bucket in buckets.values_mut() {
+        bucket.sort_by(|one, other| one.0.cmp(&other.0));
+    }
+    let mut listener = HttpVirtualListener { name: member.name.clone(), hosts: Default::default() };
+    for (pattern, own) in &buckets {
+        // What no rule here matches falls through to the less specific hostnames of this listener. Within one listener
+        // a less specific intersection always stems from a less specific hostname, so appending keeps the order.
+        let mut matches: Vec<HttpMatch> = own.iter().map(|(_, one)| (*one).clone()).collect();
+        for wider in ancestors(pattern) {
+            let further = buckets.get(&wider).into_iter().flatten();
+            matches.extend(further.map(|(_, one)| (*one).clone()));
+        }
+        listener.hosts.insert(pattern.as_deref(), Arc::new(VirtualHost::new(matches)));
+    }
+    listener
+}
+
+/// Each intersection once, with the most specific of the route's hostnames that lead to it.
+fn strongest(hosts: &[Host]) -> BTreeMap<&Pattern, Specificity> {
+    let mut found = BTreeMap::new();
+    for host in hosts {
+        let rank = specificity(&host.original);
+        let best = found.entry(&host.effective).or_insert(rank);
+        *best = rank.max(*best);
+    }
+    found
+}
