@@ -8,13 +8,16 @@
 mod convert;
 pub mod objects;
 #[cfg(test)]
+pub(crate) mod testing;
+#[cfg(test)]
 mod tests;
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::sync::Arc;
 
 use self::objects::{
-    Age, ConfigMap, EndpointSlice, Gateway, HttpRoute, Meta, ReferenceGrant, Secret, Service, StreamRoute,
+    Age, ConfigMap, EndpointSlice, Gateway, HttpRoute, Meta, Namespace, ReferenceGrant, Secret, Service,
+    StreamRoute,
 };
 use crate::api::Object;
 use crate::snapshot::ObjectName;
@@ -26,6 +29,7 @@ pub enum Kind {
     EndpointSlice,
     Gateway,
     HttpRoute,
+    Namespace,
     ReferenceGrant,
     Secret,
     Service,
@@ -60,6 +64,7 @@ pub struct Store {
     gateways: Table<Gateway>,
     grants: Table<ReferenceGrant>,
     http_routes: Table<HttpRoute>,
+    namespaces: Table<Namespace>,
     secrets: Table<Secret>,
     services: Table<Service>,
     slices: Table<EndpointSlice>,
@@ -68,7 +73,6 @@ pub struct Store {
     tcp_routes: Table<StreamRoute>,
     tls_routes: Table<StreamRoute>,
     udp_routes: Table<StreamRoute>,
-    namespace_labels: BTreeMap<Arc<str>, BTreeMap<String, String>>,
 }
 
 impl Store {
@@ -107,6 +111,7 @@ impl Store {
             }
             Kind::Gateway => self.gateways.remove(name).is_some(),
             Kind::HttpRoute => self.http_routes.remove(name).is_some(),
+            Kind::Namespace => self.namespaces.remove(name).is_some(),
             Kind::ReferenceGrant => self.grants.remove(name).is_some(),
             Kind::Secret => self.secrets.remove(name).is_some(),
             Kind::Service => self.services.remove(name).is_some(),
@@ -119,14 +124,6 @@ impl Store {
             self.dirty.insert(id.clone());
         }
         had
-    }
-
-    /// Sets the labels of a namespace, `kubernetes.io/metadata.name` aside, which every namespace has.
-    pub fn set_namespace_labels(&mut self, namespace: &str, labels: BTreeMap<String, String>) -> bool {
-        let before = self.namespace_labels.insert(namespace.into(), labels);
-        let changed = before.as_ref() != self.namespace_labels.get(namespace);
-        self.version += u64::from(changed);
-        changed
     }
 
     /// Grows with every change.
@@ -143,7 +140,11 @@ impl Store {
         let fresh = order.unwrap_or(self.next_order);
         let version = self.version + 1;
         let (kind, metadata) = identity(object);
-        let name = convert::object_name(metadata);
+        let name = if kind == Kind::Namespace {
+            namespace_key(metadata.name.as_deref().unwrap_or_default())
+        } else {
+            convert::object_name(metadata)
+        };
         let keep = order.is_none();
         let changed = match object {
             Object::ConfigMap(map) => upsert(&mut self.config_maps, &name, version, convert::config_map(map)),
@@ -157,6 +158,9 @@ impl Store {
                 let mut route = convert::http_route(route, fresh);
                 keep_order(keep, &mut route.meta, self.http_routes.get(&name).map(|old| &old.object.meta));
                 upsert(&mut self.http_routes, &name, version, route)
+            }
+            Object::Namespace(namespace) => {
+                upsert(&mut self.namespaces, &name, version, convert::namespace(namespace))
             }
             Object::ReferenceGrant(grant) => {
                 upsert(&mut self.grants, &name, version, convert::reference_grant(grant))
@@ -218,6 +222,7 @@ impl Store {
         add(Kind::EndpointSlice, &mut self.slices.keys());
         add(Kind::Gateway, &mut self.gateways.keys());
         add(Kind::HttpRoute, &mut self.http_routes.keys());
+        add(Kind::Namespace, &mut self.namespaces.keys());
         add(Kind::ReferenceGrant, &mut self.grants.keys());
         add(Kind::Secret, &mut self.secrets.keys());
         add(Kind::Service, &mut self.services.keys());
@@ -277,8 +282,13 @@ impl Store {
         if key == "kubernetes.io/metadata.name" {
             return Some(namespace);
         }
-        self.namespace_labels.get(namespace)?.get(key).map(String::as_str)
+        self.namespaces.get(&namespace_key(namespace))?.object.labels.get(key).map(|value| &**value)
     }
+}
+
+/// Namespaces are in no namespace.
+fn namespace_key(name: &str) -> ObjectName {
+    ObjectName { namespace: "".into(), name: name.into() }
 }
 
 type Metadata = k8s_openapi::apimachinery::pkg::apis::meta::v1::ObjectMeta;
@@ -289,6 +299,7 @@ fn identity(object: &Object) -> (Kind, &Metadata) {
         Object::EndpointSlice(object) => (Kind::EndpointSlice, &object.metadata),
         Object::Gateway(object) => (Kind::Gateway, &object.metadata),
         Object::HttpRoute(object) => (Kind::HttpRoute, &object.metadata),
+        Object::Namespace(object) => (Kind::Namespace, &object.metadata),
         Object::ReferenceGrant(object) => (Kind::ReferenceGrant, &object.metadata),
         Object::Secret(object) => (Kind::Secret, &object.metadata),
         Object::Service(object) => (Kind::Service, &object.metadata),

@@ -153,8 +153,13 @@ fn targets<'a>(
     Targets { store, listeners, of_gateway }
 }
 
-fn gateway_status(plan: &GatewayPlan<'_>, listeners: &[ListenerPlan<'_>], attached: &Attached) -> ObjectStatus {
-    let own = || listeners.iter().zip(&attached.0).filter(|(listener, _)| listener.name.gateway == *plan.name());
+fn gateway_status(
+    plan: &GatewayPlan<'_>,
+    listeners: &[ListenerPlan<'_>],
+    attached: &Attached,
+) -> ObjectStatus {
+    let own =
+        || listeners.iter().zip(&attached.0).filter(|(listener, _)| listener.name.gateway == *plan.name());
     let refused: Vec<&str> = own()
         .filter(|(listener, _)| !listener.is_accepted())
         .map(|(listener, _)| &*listener.name.section)

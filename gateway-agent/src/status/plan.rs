@@ -2,6 +2,9 @@
 //!
 //! **Invariant:** pure. Programmed=True only where both data paths said so of the revision in question.
 
+#[cfg(test)]
+mod tests;
+
 use super::names::{kind, reason};
 use super::{Applied, Condition, ConditionStatus, ObjectStatus, Scope, ScopeStatus, Served};
 use crate::snapshot::{ListenerKey, Revision};
@@ -68,13 +71,18 @@ fn is_refused(scope: &ScopeStatus) -> bool {
 }
 
 fn join_listener(scope: &mut ScopeStatus, is_gateway_accepted: bool, paths: &DataPaths<'_>) {
-    let programmed = |is_true, reason, message: String| Condition::new(kind::PROGRAMMED, is_true, reason, message);
+    let programmed =
+        |is_true, reason, message: String| Condition::new(kind::PROGRAMMED, is_true, reason, message);
     if is_false(scope, kind::ACCEPTED) {
         scope.set(programmed(false, reason::INVALID, "the listener is not accepted".into()));
         return;
     }
     if scope.keys.is_empty() {
-        let why = if is_gateway_accepted { "the Gateway has no usable address" } else { "the Gateway is not accepted" };
+        let why = if is_gateway_accepted {
+            "the Gateway has no usable address"
+        } else {
+            "the Gateway is not accepted"
+        };
         scope.set(programmed(false, reason::INVALID, why.into()));
         return;
     }
@@ -116,10 +124,8 @@ fn serving(key: ListenerKey, paths: &DataPaths<'_>) -> Serving {
             return Serving::Failed { reason, message: message.clone() };
         }
         Some(Served::By(mechanism)) => Some(*mechanism),
-        // The proxy has closed its socket on purpose, so that the kernel refuses clients: no endpoint is usable.
-        Some(Served::Left(reason)) => {
-            return if paths.is_current { Serving::By(reason.clone()) } else { Serving::Pending };
-        }
+        // Closed on purpose is in force too: without a usable endpoint the kernel is to refuse the client.
+        Some(Served::Left(reason)) => Some(reason.as_str()),
         None => None,
     };
     let kernel = paths.kernel.and_then(|kernel| kernel.listeners.get(&key));
@@ -140,7 +146,8 @@ fn join_gateway(scope: &mut ScopeStatus, listeners: &[(String, ScopeStatus)]) {
     let sections = |wanted: &dyn Fn(&ScopeStatus) -> bool| -> Vec<&str> {
         listeners.iter().filter(|(_, scope)| wanted(scope)).map(|(section, _)| section.as_str()).collect()
     };
-    let programmed = |is_true, reason, message: String| Condition::new(kind::PROGRAMMED, is_true, reason, message);
+    let programmed =
+        |is_true, reason, message: String| Condition::new(kind::PROGRAMMED, is_true, reason, message);
     let refused = sections(&|listener| is_false(listener, kind::ACCEPTED));
     if is_refused(scope) {
         scope.set(programmed(false, reason::INVALID, "the Gateway is not accepted".into()));

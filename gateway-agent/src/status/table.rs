@@ -1,5 +1,8 @@
 //! Prints conditions as a table.
 
+#[cfg(test)]
+mod tests;
+
 use super::{ConditionStatus, ObjectStatus, Scope, ScopeStatus};
 use crate::snapshot::ObjectName;
 

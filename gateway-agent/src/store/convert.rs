@@ -13,7 +13,7 @@ use std::sync::Arc;
 
 use k8s_openapi::apimachinery::pkg::apis::meta::v1::ObjectMeta;
 
-pub(super) use self::core::{config_map, endpoint_slice, reference_grant, secret, service};
+pub(super) use self::core::{config_map, endpoint_slice, namespace, reference_grant, secret, service};
 pub(super) use self::gateway::gateway;
 pub(super) use self::http::http_route;
 pub(super) use self::stream::{tcp_route, tls_route, udp_route};

@@ -257,6 +257,11 @@ pub struct ConfigMap {
 }
 
 #[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Namespace {
+    pub labels: BTreeMap<Arc<str>, Arc<str>>,
+}
+
+#[derive(Clone, Debug, PartialEq, Eq)]
 pub struct ReferenceGrant {
     pub from: Vec<GrantFrom>,
     pub to: Vec<GrantTo>,

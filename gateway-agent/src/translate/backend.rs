@@ -13,7 +13,7 @@ use crate::store::objects::{BackendRef, ServicePort};
 
 /// `appProtocol`s that the HTTP/1.1 proxy can speak. Others (`kubernetes.io/h2c`, `https`, ...) promise the client
 /// something that would not be kept.
-const HTTP_APP_PROTOCOLS: [&str; 2] = ["http", "kubernetes.io/http"];
+const HTTP_APP_PROTOCOLS: [&str; 2] = ["http", "kubernetes.io/ws"];
 
 /// What one backendRef stands for.
 #[derive(Clone, Debug, PartialEq, Eq)]
@@ -82,7 +82,8 @@ impl<'a> Resolver<'a> {
         let BackendRef { group, kind, namespace: target_namespace, name, port, weight: _ } = backend;
         if !(group.is_empty() && &**kind == "Service") {
             let group = if group.is_empty() { "core" } else { group };
-            let message = format!("backendRef {name} is a {kind} of group {group}; only Services are supported");
+            let message =
+                format!("backendRef {name} is a {kind} of group {group}; only Services are supported");
             return Err(Problem::new(reason::INVALID_KIND, message));
         }
         let service = ObjectName {
@@ -110,9 +111,8 @@ impl<'a> Resolver<'a> {
             return Err(Problem::new(reason::INVALID_KIND, message));
         }
         let transport = if route == RouteKind::Udp { Transport::Udp } else { Transport::Tcp };
-        let wanted = |candidate: &&ServicePort| {
-            candidate.port == port.get() && candidate.transport == Some(transport)
-        };
+        let wanted =
+            |candidate: &&ServicePort| candidate.port == port.get() && candidate.transport == Some(transport);
         let Some(service_port) = object.ports.iter().find(wanted) else {
             let transport = transport.as_str().to_uppercase();
             return Err(not_found(format!("Service {service} has no {transport} port {port}")));
@@ -120,8 +120,9 @@ impl<'a> Resolver<'a> {
         if let (RouteKind::Http, Some(protocol)) = (route, &service_port.app_protocol)
             && !HTTP_APP_PROTOCOLS.iter().any(|known| protocol.eq_ignore_ascii_case(known))
         {
-            let message =
-                format!("port {port} of Service {service} has appProtocol {protocol}, which is not supported");
+            let message = format!(
+                "port {port} of Service {service} has appProtocol {protocol}, which is not supported"
+            );
             return Err(Problem::new(reason::UNSUPPORTED_PROTOCOL, message));
         }
         Ok(self.endpoint_set(service, service_port, transport))

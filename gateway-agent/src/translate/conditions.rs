@@ -88,7 +88,12 @@ pub(super) fn parent(accepted: &Result<String, Problem>, verdict: &RouteVerdict)
 }
 
 /// A Gateway's own condition `Accepted`.
-pub(super) fn gateway(problem: Option<&Problem>, n_listeners: usize, refused: &[&str], note: &str) -> Condition {
+pub(super) fn gateway(
+    problem: Option<&Problem>,
+    n_listeners: usize,
+    refused: &[&str],
+    note: &str,
+) -> Condition {
     match problem {
         Some(problem) => Condition::new(kind::ACCEPTED, false, problem.reason, problem.message.clone()),
         None => gateway_accepted(n_listeners, refused, note),

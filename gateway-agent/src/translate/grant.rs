@@ -25,7 +25,9 @@ pub(super) fn permits(
             &*from.group == GATEWAY_GROUP && &*from.kind == from_kind && from.namespace == *from_namespace
         });
         from && grant.to.iter().any(|to| {
-            &*to.group == group && &*to.kind == kind && to.name.as_ref().is_none_or(|name| *name == target.name)
+            &*to.group == group
+                && &*to.kind == kind
+                && to.name.as_ref().is_none_or(|name| *name == target.name)
         })
     })
 }

@@ -76,6 +76,7 @@ pub(super) fn compile<'a>(route: &'a HttpRoute, resolver: &mut Resolver<'_>) -> 
         unusable: (n_usable == 0).then(|| Problem::new(reason::UNSUPPORTED_VALUE, message.clone())),
         partial: (!message.is_empty()).then(|| format!("Dropped Rule: {message}")),
         unresolved: merge(unresolved),
+        note: None,
     };
     CompiledHttp { route, verdict, matches }
 }

@@ -25,8 +25,12 @@ pub(super) fn service(compiled: &CompiledStream<'_>) -> L4Service {
 
 /// What to say where a table cannot hold all endpoints.
 pub(super) fn overflow(shares: &Shares) -> Option<String> {
-    let n_endpoints: usize =
-        shares.shares.iter().filter_map(|share| share.endpoints.as_ref()).map(|set| set.addresses.len()).sum();
+    let n_endpoints: usize = shares
+        .shares
+        .iter()
+        .filter_map(|share| share.endpoints.as_ref())
+        .map(|set| set.addresses.len())
+        .sum();
     (n_endpoints > MAX_TARGETS)
         .then(|| format!("only {MAX_TARGETS} of {n_endpoints} endpoints of each address family take part"))
 }

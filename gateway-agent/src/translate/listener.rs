@@ -11,7 +11,9 @@ use crate::snapshot::{ListenerKey, ListenerName, RouteKind, Transport};
 use crate::status::names::{kind, reason};
 use crate::status::{Condition, Scope, ScopeStatus};
 use crate::store::Store;
-use crate::store::objects::{GATEWAY_GROUP, GatewayListener, LabelRequirement, ListenerProtocol, NamespaceFilter};
+use crate::store::objects::{
+    GATEWAY_GROUP, GatewayListener, LabelRequirement, ListenerProtocol, NamespaceFilter,
+};
 
 #[derive(Debug)]
 pub(super) struct ListenerPlan<'a> {
@@ -99,7 +101,15 @@ pub(super) fn plan<'a>(gateways: &[GatewayPlan<'a>], config: &Config) -> Vec<Lis
             let (kinds, unresolved) = route_kinds(spec);
             let name = ListenerName { gateway: gateway.name().clone(), section: spec.name.clone() };
             let problem = problem(spec, config);
-            plans.push(ListenerPlan { name, spec, kinds, unresolved, problem, conflict: None, keys: Vec::new() });
+            plans.push(ListenerPlan {
+                name,
+                spec,
+                kinds,
+                unresolved,
+                problem,
+                conflict: None,
+                keys: Vec::new(),
+            });
         }
         set_inner_conflicts(&mut plans[first..]);
         for index in first..plans.len() {
@@ -238,7 +248,13 @@ fn conflict_message(reason: &str, other: &str) -> String {
 /// Who has which port, over all Gateways: of Gateways that share an address the older one wins.
 #[derive(Debug, Default)]
 struct Claims {
-    by_port: HashMap<(Transport, NonZeroU16), Vec<(usize, Option<IpAddr>)>>,
+    by_port: HashMap<(Transport, NonZeroU16), Vec<Claim>>,
+}
+
+#[derive(Debug)]
+struct Claim {
+    listener: usize,
+    address: Option<IpAddr>,
 }
 
 impl Claims {
@@ -251,16 +267,15 @@ impl Claims {
         };
         let holders = self.by_port.entry((transport, port)).or_default();
         let conflict = bindings.iter().find_map(|binding| {
-            let mut rivals = holders.iter().filter(|(_, held)| overlap(*binding, *held));
-            rivals.find_map(|(rival, _)| {
-                let rival = &plans[*rival];
+            let mut rivals = holders.iter().filter(|held| overlap(*binding, held.address));
+            rivals.find_map(|held| {
+                let rival = &plans[held.listener];
                 let reason = clash(listener.spec, rival.spec)?;
                 Some(Problem::new(reason, conflict_message(reason, &rival.name.to_string())))
             })
         });
         if conflict.is_none() {
-            let claims = bindings.iter().map(|binding| (index, *binding));
-            holders.extend(claims);
+            holders.extend(bindings.iter().map(|address| Claim { listener: index, address: *address }));
             plans[index].keys =
                 bindings.iter().map(|address| ListenerKey { transport, address: *address, port }).collect();
         }

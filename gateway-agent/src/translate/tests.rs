@@ -1,0 +1,14 @@
+//! Translation as a whole, rule by rule.
+
+mod scenario;
+
+mod addresses;
+mod backends;
+mod end_to_end;
+mod gateways;
+mod http;
+mod l4;
+mod listeners;
+mod order;
+mod routes;
+mod tls;

@@ -1,10 +1,10 @@
-//! Service, EndpointSlice, Secret, ConfigMap, ReferenceGrant.
+//! Service, EndpointSlice, Secret, ConfigMap, Namespace, ReferenceGrant.
 
 use std::net::IpAddr;
 use std::sync::Arc;
 
 use k8s_openapi::api::core::v1::{
-    ConfigMap as ApiConfigMap, Secret as ApiSecret, Service as ApiService,
+    ConfigMap as ApiConfigMap, Namespace as ApiNamespace, Secret as ApiSecret, Service as ApiService,
 };
 use k8s_openapi::api::discovery::v1::{Endpoint as ApiEndpoint, EndpointSlice as ApiSlice};
 
@@ -12,7 +12,8 @@ use super::{optional, shared};
 use crate::api::ReferenceGrant as ApiGrant;
 use crate::snapshot::Transport;
 use crate::store::objects::{
-    ConfigMap, Endpoint, EndpointSlice, GrantFrom, GrantTo, ReferenceGrant, Secret, Service, ServicePort, SlicePort,
+    ConfigMap, Endpoint, EndpointSlice, GrantFrom, GrantTo, Namespace, ReferenceGrant, Secret, Service,
+    ServicePort, SlicePort,
 };
 
 const SERVICE_NAME_LABEL: &str = "kubernetes.io/service-name";
@@ -90,6 +91,11 @@ pub(in crate::store) fn secret(secret: &ApiSecret) -> Secret {
 
 pub(in crate::store) fn config_map(map: &ApiConfigMap) -> ConfigMap {
     ConfigMap { data: map.data.iter().flatten().map(|(key, value)| (shared(key), shared(value))).collect() }
+}
+
+pub(in crate::store) fn namespace(namespace: &ApiNamespace) -> Namespace {
+    let labels = namespace.metadata.labels.iter().flatten();
+    Namespace { labels: labels.map(|(key, value)| (shared(key), shared(value))).collect() }
 }
 
 pub(in crate::store) fn reference_grant(grant: &ApiGrant) -> ReferenceGrant {

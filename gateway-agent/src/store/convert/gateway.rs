@@ -31,7 +31,8 @@ pub(in crate::store) fn gateway(gateway: &ApiGateway, order: u64) -> Gateway {
     if tls.is_some() {
         ignored.push("spec.tls");
     }
-    let parameters = infrastructure.as_ref().and_then(|infrastructure| infrastructure.parameters_ref.as_ref());
+    let parameters =
+        infrastructure.as_ref().and_then(|infrastructure| infrastructure.parameters_ref.as_ref());
     Gateway {
         meta: meta(&gateway.metadata, order),
         class: shared(gateway_class_name),
@@ -57,7 +58,8 @@ pub(in crate::store) fn gateway(gateway: &ApiGateway, order: u64) -> Gateway {
 }
 
 fn listener(listener: &GatewayListeners) -> GatewayListener {
-    let GatewayListeners { allowed_routes, hostname: name_pattern, name, port: number, protocol, tls } = listener;
+    let GatewayListeners { allowed_routes, hostname: name_pattern, name, port: number, protocol, tls } =
+        listener;
     let mode = tls.as_ref().and_then(|tls| tls.mode.as_ref());
     let protocol = match (protocol.as_str(), mode) {
         ("HTTP", _) => ListenerProtocol::Http,

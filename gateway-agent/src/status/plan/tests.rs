@@ -1,0 +1,194 @@
+use std::collections::BTreeMap;
+
+use serde_json::json;
+
+use super::{acknowledged, join};
+use crate::snapshot::{ListenerKey, Revision, Transport};
+use crate::status::{Applied, ObjectStatus, Scope, Served};
+use crate::store::Store;
+use crate::store::testing::{gateway, with_spec};
+use crate::translate::{Config, translate};
+
+const REVISION: Revision = Revision(7);
+
+fn config() -> Config {
+    Config {
+        gateway_class_names: vec!["gateway-agent".into()],
+        controller_name: "gateway-agent.dev/agent".into(),
+        addresses: Vec::new(),
+        local_addresses: vec!["192.0.2.1".parse().unwrap()],
+        admin_port: 9901,
+        source_ports: 10_000..=29_999,
+    }
+}
+
+/// A Gateway with listeners `http` on 80 and `tcp` on 90.
+fn statuses() -> Vec<ObjectStatus> {
+    let listeners = json!([
+        {"name": "http", "protocol": "HTTP", "port": 80}, {"name": "tcp", "protocol": "TCP", "port": 90},
+    ]);
+    translated(&[gateway("gw", listeners)])
+}
+
+fn translated(objects: &[crate::api::Object]) -> Vec<ObjectStatus> {
+    let mut store = Store::default();
+    store.replace_all(objects);
+    translate(&store, &config()).statuses
+}
+
+fn applied(revision: u64, listeners: &[(u16, Served)]) -> Applied {
+    let key =
+        |port: u16| ListenerKey { transport: Transport::Tcp, address: None, port: port.try_into().unwrap() };
+    let listeners: BTreeMap<_, _> =
+        listeners.iter().map(|(port, served)| (key(*port), served.clone())).collect();
+    Applied { revision: Revision(revision), listeners }
+}
+
+fn both_by(mechanism: &'static str) -> Applied {
+    applied(7, &[(80, Served::By(mechanism)), (90, Served::By(mechanism))])
+}
+
+fn failed(reason: &'static str) -> Served {
+    Served::Failed { reason, message: "port 80 is taken".into() }
+}
+
+/// `STATUS/REASON: message` of a condition of the Gateway (section "") or of one of its listeners.
+fn condition(statuses: &[ObjectStatus], section: &str, kind: &str) -> (String, String) {
+    let scope = if section.is_empty() { Scope::Object } else { Scope::Listener(section.into()) };
+    let found = statuses[0].scope(&scope).unwrap().condition(kind).unwrap();
+    (format!("{:?}/{}", found.status, found.reason), found.message.clone())
+}
+
+fn verdict(statuses: &[ObjectStatus], section: &str, kind: &str) -> String {
+    condition(statuses, section, kind).0
+}
+
+#[test]
+fn programmed_takes_the_word_of_the_proxy() {
+    let joined = join(&statuses(), REVISION, &both_by("bind"), None);
+    for section in ["", "http", "tcp"] {
+        assert_eq!(verdict(&joined, section, "Programmed"), "True/Programmed", "{section}");
+    }
+    assert_eq!(condition(&joined, "tcp", "Programmed").1, "tcp/*:90 by bind");
+}
+
+#[test]
+fn programmed_names_both_data_paths() {
+    let kernel = applied(7, &[(90, Served::By("tcx"))]);
+    let joined = join(&statuses(), REVISION, &both_by("sk_lookup"), Some(&kernel));
+    assert_eq!(condition(&joined, "tcp", "Programmed").1, "tcp/*:90 by tcx, relay by sk_lookup");
+    assert_eq!(condition(&joined, "http", "Programmed").1, "tcp/*:80 by sk_lookup");
+    let kernel = applied(7, &[(90, Served::Left("endpoint on loopback".into()))]);
+    let joined = join(&statuses(), REVISION, &both_by("bind"), Some(&kernel));
+    assert_eq!(condition(&joined, "tcp", "Programmed").1, "tcp/*:90 by bind (endpoint on loopback)");
+}
+
+#[test]
+fn nothing_is_programmed_before_both_spoke_of_the_revision() {
+    let stale_proxy = applied(6, &[(80, Served::By("bind")), (90, Served::By("bind"))]);
+    let stale_kernel = applied(6, &[]);
+    let proxy = both_by("bind");
+    for (proxy, kernel) in [
+        (&stale_proxy, None),
+        (&proxy, Some(&stale_kernel)),
+        (&applied(7, &[]), None),
+        (&Applied::default(), None),
+    ] {
+        let joined = join(&statuses(), REVISION, proxy, kernel);
+        for section in ["", "http", "tcp"] {
+            assert_eq!(verdict(&joined, section, "Programmed"), "False/Pending", "{section}");
+        }
+        assert_eq!(verdict(&joined, "", "Accepted"), "True/Accepted");
+    }
+    assert!(acknowledged(REVISION, &proxy, None) && !acknowledged(REVISION, &proxy, Some(&stale_kernel)));
+    assert!(!acknowledged(REVISION, &stale_proxy, None));
+}
+
+#[test]
+fn taken_port_takes_accepted_back() {
+    let proxy = applied(7, &[(80, failed("PortUnavailable")), (90, Served::By("bind"))]);
+    let joined = join(&statuses(), REVISION, &proxy, None);
+    assert_eq!(
+        condition(&joined, "http", "Accepted"),
+        ("False/PortUnavailable".into(), "port 80 is taken".into())
+    );
+    assert_eq!(verdict(&joined, "http", "Programmed"), "False/Invalid");
+    assert_eq!(verdict(&joined, "", "Accepted"), "True/ListenersNotValid");
+    assert_eq!(verdict(&joined, "", "Programmed"), "True/Programmed");
+    assert_eq!(condition(&joined, "", "Programmed").1, "served, except: http");
+
+    let proxy = applied(7, &[(80, failed("PortUnavailable")), (90, failed("PortUnavailable"))]);
+    let joined = join(&statuses(), REVISION, &proxy, None);
+    assert_eq!(verdict(&joined, "", "Accepted"), "False/ListenersNotValid");
+    assert_eq!(verdict(&joined, "", "Programmed"), "False/Invalid");
+}
+
+#[test]
+fn other_failures_leave_accepted_alone() {
+    let proxy = applied(7, &[(80, failed("Invalid")), (90, Served::By("bind"))]);
+    let joined = join(&statuses(), REVISION, &proxy, None);
+    assert_eq!(verdict(&joined, "http", "Accepted"), "True/Accepted");
+    assert_eq!(verdict(&joined, "http", "Programmed"), "False/Invalid");
+    let kernel = applied(7, &[(90, failed("Invalid"))]);
+    let joined = join(&statuses(), REVISION, &both_by("bind"), Some(&kernel));
+    assert_eq!(verdict(&joined, "tcp", "Programmed"), "False/Invalid");
+}
+
+#[test]
+fn listener_that_is_not_accepted_is_not_programmed() {
+    let listeners = json!([
+        {"name": "http", "protocol": "HTTP", "port": 80}, {"name": "odd", "protocol": "INVALID", "port": 90},
+    ]);
+    let joined = join(&translated(&[gateway("gw", listeners)]), REVISION, &both_by("bind"), None);
+    assert_eq!(verdict(&joined, "odd", "Programmed"), "False/Invalid");
+    assert_eq!(verdict(&joined, "", "Accepted"), "True/ListenersNotValid");
+    assert_eq!(verdict(&joined, "", "Programmed"), "True/Programmed");
+}
+
+#[test]
+fn gateway_that_is_not_accepted_or_has_no_address_is_not_programmed() {
+    let spec = |address: serde_json::Value| {
+        json!({"gatewayClassName": "gateway-agent", "addresses": [address],
+            "listeners": [{"name": "http", "protocol": "HTTP", "port": 80}]})
+    };
+    for (address, accepted, programmed) in [
+        (json!({"type": "Hostname", "value": "x"}), "False/UnsupportedAddress", "False/Invalid"),
+        (json!({"value": "198.51.100.7"}), "True/Accepted", "False/AddressNotUsable"),
+    ] {
+        let objects = [with_spec("Gateway", "gw", spec(address))];
+        let joined = join(&translated(&objects), REVISION, &both_by("bind"), None);
+        assert_eq!(verdict(&joined, "", "Accepted"), accepted);
+        assert_eq!(verdict(&joined, "", "Programmed"), programmed);
+        assert_eq!(verdict(&joined, "http", "Programmed"), "False/Invalid");
+    }
+}
+
+#[test]
+fn note_of_the_gateway_survives() {
+    let spec = json!({"gatewayClassName": "gateway-agent", "infrastructure": {"labels": {"a": "b"}},
+        "listeners": [{"name": "http", "protocol": "HTTP", "port": 80}]});
+    let statuses = translated(&[with_spec("Gateway", "gw", spec)]);
+    let joined = join(&statuses, REVISION, &both_by("bind"), None);
+    assert!(condition(&joined, "", "Accepted").1.contains("spec.infrastructure.labels"));
+    let proxy = applied(7, &[(80, failed("PortUnavailable"))]);
+    let joined = join(&statuses, REVISION, &proxy, None);
+    let (accepted, message) = condition(&joined, "", "Accepted");
+    assert_eq!(accepted, "False/ListenersNotValid");
+    assert!(message.contains("spec.infrastructure.labels"), "{message}");
+}
+
+#[test]
+fn conditions_come_in_one_order() {
+    let joined = join(&statuses(), REVISION, &both_by("bind"), None);
+    let kinds = |scope: usize| -> Vec<&str> {
+        joined[0].scopes[scope].conditions.iter().map(|condition| condition.kind).collect()
+    };
+    assert_eq!(kinds(0), ["Accepted", "Programmed"]);
+    assert_eq!(kinds(1), ["Accepted", "Programmed", "ResolvedRefs", "Conflicted"]);
+}
+
+#[test]
+fn joining_again_changes_nothing() {
+    let joined = join(&statuses(), REVISION, &both_by("bind"), None);
+    assert_eq!(joined, join(&statuses(), REVISION, &both_by("bind"), None));
+}

@@ -1,0 +1,108 @@
+use expect_test::expect;
+
+use super::{changed, render};
+use crate::snapshot::ObjectName;
+use crate::status::names::{kind, reason};
+use crate::status::view::ObjectView;
+use crate::status::{Condition, ObjectStatus, Scope, ScopeStatus};
+
+fn name(name: &str) -> ObjectName {
+    ObjectName { namespace: "default".into(), name: name.into() }
+}
+
+fn gateway() -> ObjectStatus {
+    let accepted = Condition::new(kind::ACCEPTED, true, reason::ACCEPTED, "the listener is valid");
+    let programmed = Condition::new(kind::PROGRAMMED, true, reason::PROGRAMMED, "tcp/*:80 by bind");
+    let mut listener = ScopeStatus::new(Scope::Listener("http".into()), vec![accepted, programmed]);
+    listener.attached_routes = 1;
+    listener.supported_kinds = vec!["HTTPRoute"];
+    let valid = Condition::new(kind::ACCEPTED, true, reason::ACCEPTED, "the Gateway is valid");
+    ObjectStatus {
+        kind: "Gateway",
+        name: name("gw"),
+        observed_generation: 3,
+        addresses: vec!["192.0.2.1".parse().unwrap()],
+        scopes: vec![ScopeStatus::new(Scope::Object, vec![valid]), listener],
+    }
+}
+
+fn route(route: &str, message: &str) -> ObjectStatus {
+    let refused = Condition::new(kind::ACCEPTED, false, reason::NO_MATCHING_PARENT, message);
+    let scope = Scope::Parent { index: 0, gateway: name("gw"), section: Some("http".into()), port: Some(80) };
+    ObjectStatus {
+        kind: "HTTPRoute",
+        name: name(route),
+        observed_generation: 1,
+        addresses: Vec::new(),
+        scopes: vec![ScopeStatus::new(scope, vec![refused])],
+    }
+}
+
+#[test]
+fn columns_are_aligned_and_repeated_cells_left_out() {
+    let mut orphan = route("orphan", "");
+    orphan.scopes.clear();
+    expect![[r#"
+        KIND       NAMESPACE/NAME  SCOPE               CONDITION   STATUS  REASON            MESSAGE
+        Gateway    default/gw      addresses           -           -       -                 192.0.2.1
+                                   -                   Accepted    True    Accepted          the Gateway is valid
+                                   http (1 route)      Accepted    True    Accepted          the listener is valid
+                                                       Programmed  True    Programmed        tcp/*:80 by bind
+        HTTPRoute  default/a       default/gw/http:80  Accepted    False   NoMatchingParent  no listener
+        HTTPRoute  default/orphan  -                   -           -       -                 no parentRef names a Gateway of this agent
+    "#]]
+    .assert_eq(&render(&[gateway(), route("a", "no listener"), orphan]));
+}
+
+#[test]
+fn line_breaks_in_messages_stay_in_their_row() {
+    let text = render(&[route("a", "one\ntwo\u{1b}[31m")]);
+    assert_eq!(text.lines().count(), 2);
+    assert!(!text.contains('\u{1b}'));
+}
+
+#[test]
+fn only_what_differs_is_shown() {
+    let old = [gateway(), route("a", "x"), route("b", "x")];
+    let new = [gateway(), route("a", "y"), route("c", "x")];
+    let changes = changed(&old, &new);
+    assert_eq!(changes.updated, [route("a", "y"), route("c", "x")]);
+    assert_eq!(changes.removed, [("HTTPRoute", name("b"))]);
+    assert!(changes.render().ends_with("HTTPRoute default/b removed\n"));
+    assert!(changed(&new, &new).is_empty());
+    assert!(changed(&new, &new).render().is_empty());
+}
+
+#[test]
+fn json_has_the_names_of_the_kubernetes_status() {
+    let view =
+        serde_json::to_value([ObjectView::from(&gateway()), ObjectView::from(&route("a", "x"))]).unwrap();
+    assert_eq!(
+        view,
+        serde_json::json!([
+            {
+                "kind": "Gateway", "namespace": "default", "name": "gw", "observedGeneration": 3,
+                "addresses": ["192.0.2.1"],
+                "conditions": [
+                    {"type": "Accepted", "status": "True", "reason": "Accepted", "message": "the Gateway is valid"},
+                ],
+                "listeners": [{
+                    "name": "http", "attachedRoutes": 1, "supportedKinds": ["HTTPRoute"], "entries": [],
+                    "conditions": [
+                        {"type": "Accepted", "status": "True", "reason": "Accepted", "message": "the listener is valid"},
+                        {"type": "Programmed", "status": "True", "reason": "Programmed", "message": "tcp/*:80 by bind"},
+                    ],
+                }],
+            },
+            {
+                "kind": "HTTPRoute", "namespace": "default", "name": "a", "observedGeneration": 1,
+                "parents": [{
+                    "namespace": "default", "name": "gw", "sectionName": "http", "port": 80,
+                    "conditions": [
+                        {"type": "Accepted", "status": "False", "reason": "NoMatchingParent", "message": "x"},
+                    ],
+                }],
+            },
+        ])
+    );
+}

@@ -1,0 +1,217 @@
+//! Shared by the tests: objects in, what a client or a user would see out.
+
+use std::net::IpAddr;
+
+use serde_json::{Value, json};
+
+use crate::api::Object;
+use crate::snapshot::{
+    Backend, HttpAction, HttpTable, L4Service, ListenerKey, Protocol, RequestView, Split, TlsTable, Transport,
+};
+use crate::status::{ConditionStatus, ObjectStatus, Scope};
+use crate::store::Store;
+use crate::translate::{Config, Translation, translate};
+
+pub(super) fn config() -> Config {
+    Config {
+        gateway_class_names: vec!["gateway-agent".into()],
+        controller_name: "gateway-agent.dev/agent".into(),
+        addresses: Vec::new(),
+        local_addresses: vec!["192.0.2.1".parse().unwrap(), "2001:db8::1".parse().unwrap()],
+        admin_port: 9901,
+        source_ports: 10_000..=29_999,
+    }
+}
+
+pub(super) fn run(objects: &[Object]) -> Translation {
+    run_with(objects, &config())
+}
+
+pub(super) fn run_with(objects: &[Object], config: &Config) -> Translation {
+    let mut store = Store::default();
+    store.replace_all(objects);
+    translate(&store, config)
+}
+
+/// A route of `kind` with one parentRef to the Gateway `gw` of its namespace.
+pub(super) fn route(kind: &str, name: &str, spec: Value) -> Object {
+    let mut spec = spec;
+    if spec.get("parentRefs").is_none() {
+        spec["parentRefs"] = json!([{"name": "gw"}]);
+    }
+    crate::store::testing::with_spec(kind, name, spec)
+}
+
+/// An HTTPRoute with one rule: every path to the Services.
+pub(super) fn http_route(name: &str, hostnames: &[&str], services: &[&str]) -> Object {
+    let backends: Vec<Value> = services.iter().map(|service| json!({"name": service, "port": 80})).collect();
+    route("HTTPRoute", name, json!({"hostnames": hostnames, "rules": [{"backendRefs": backends}]}))
+}
+
+struct Request<'a> {
+    path: &'a str,
+    method: &'a str,
+    headers: &'a [(&'a str, &'a str)],
+}
+
+impl RequestView for Request<'_> {
+    fn path(&self) -> &str {
+        self.path
+    }
+
+    fn method(&self) -> &str {
+        self.method
+    }
+
+    fn header(&self, name: &str) -> Option<&[u8]> {
+        self.headers.iter().find(|(candidate, _)| *candidate == name).map(|(_, value)| value.as_bytes())
+    }
+
+    fn query(&self) -> Option<&str> {
+        None
+    }
+}
+
+pub(super) fn key(text: &str) -> ListenerKey {
+    let (transport, rest) = text.split_once('/').unwrap();
+    let (address, port) = rest.rsplit_once(':').unwrap();
+    ListenerKey {
+        transport: if transport == "udp" { Transport::Udp } else { Transport::Tcp },
+        address: (address != "*").then(|| address.trim_matches(['[', ']']).parse::<IpAddr>().unwrap()),
+        port: port.parse().unwrap(),
+    }
+}
+
+impl Translation {
+    pub(super) fn keys(&self) -> Vec<String> {
+        self.listeners.iter().map(|listener| listener.key.to_string()).collect()
+    }
+
+    pub(super) fn protocol(&self, entry: &str) -> &Protocol {
+        let found = self.listeners.iter().find(|listener| listener.key == key(entry));
+        &found.unwrap_or_else(|| panic!("no entry {entry} among {:?}", self.keys())).protocol
+    }
+
+    pub(super) fn http(&self, entry: &str) -> &HttpTable {
+        match self.protocol(entry) {
+            Protocol::Http(table) => table,
+            other => panic!("{entry} is {}", other.as_str()),
+        }
+    }
+
+    pub(super) fn tls(&self, entry: &str) -> &TlsTable {
+        match self.protocol(entry) {
+            Protocol::TlsPassthrough(table) => table,
+            other => panic!("{entry} is {}", other.as_str()),
+        }
+    }
+
+    pub(super) fn l4(&self, entry: &str) -> &L4Service {
+        match self.protocol(entry) {
+            Protocol::Tcp(service) | Protocol::Udp(service) => service,
+            other => panic!("{entry} is {}", other.as_str()),
+        }
+    }
+
+    /// What a GET on port 80 comes to: see [`Self::request`].
+    pub(super) fn get(&self, host: &str, path: &str) -> String {
+        self.request("tcp/*:80", "GET", host, path, &[])
+    }
+
+    /// `404`, a status that the proxy answers with, or the backends with their weights: `10.0.0.1:8080+10.0.0.2:8080 x1`.
+    pub(super) fn request(
+        &self,
+        entry: &str,
+        method: &str,
+        host: &str,
+        path: &str,
+        headers: &[(&str, &str)],
+    ) -> String {
+        let request = Request { path, method, headers };
+        let listener = self.http(entry).listeners.lookup(host);
+        let virtual_host = listener.and_then(|listener| listener.hosts.lookup(host));
+        match virtual_host.and_then(|virtual_host| virtual_host.find(&request)) {
+            None => "404".into(),
+            Some(rule) => match &rule.action {
+                HttpAction::Respond(status) => status.to_string(),
+                HttpAction::Forward(split) => split_text(split),
+            },
+        }
+    }
+
+    /// The backends for a server name: `closed`, or as in [`Self::request`].
+    pub(super) fn server_name(&self, entry: &str, name: &str) -> String {
+        let listener = self.tls(entry).listeners.lookup(name);
+        let rule = listener.and_then(|listener| listener.hosts.lookup(name));
+        rule.map_or_else(|| "closed".into(), |rule| split_text(&rule.split))
+    }
+
+    pub(super) fn status(&self, kind: &str, name: &str) -> &ObjectStatus {
+        let (namespace, name) = name.split_once('/').unwrap_or(("default", name));
+        let is_it = |status: &&ObjectStatus| {
+            status.kind == kind && &*status.name.namespace == namespace && &*status.name.name == name
+        };
+        self.statuses.iter().find(is_it).unwrap_or_else(|| panic!("no status of {kind} {namespace}/{name}"))
+    }
+
+    /// A Gateway's own condition: `True/Accepted`.
+    pub(super) fn gateway(&self, name: &str, condition: &str) -> String {
+        self.condition("Gateway", name, |scope| *scope == Scope::Object, condition)
+    }
+
+    pub(super) fn listener(&self, gateway: &str, section: &str, condition: &str) -> String {
+        let wanted = Scope::Listener(section.into());
+        self.condition("Gateway", gateway, |scope| *scope == wanted, condition)
+    }
+
+    pub(super) fn attached(&self, gateway: &str, section: &str) -> usize {
+        let scope = Scope::Listener(section.into());
+        self.status("Gateway", gateway).scope(&scope).expect("a listener").attached_routes
+    }
+
+    pub(super) fn kinds(&self, gateway: &str, section: &str) -> Vec<&'static str> {
+        let scope = Scope::Listener(section.into());
+        self.status("Gateway", gateway).scope(&scope).expect("a listener").supported_kinds.clone()
+    }
+
+    /// A route's condition at its parentRef at this position.
+    pub(super) fn parent(&self, kind: &str, name: &str, position: usize, condition: &str) -> String {
+        let is_it = |scope: &Scope| matches!(scope, Scope::Parent { index, .. } if *index == position);
+        self.condition(kind, name, is_it, condition)
+    }
+
+    fn condition(&self, kind: &str, name: &str, scope: impl Fn(&Scope) -> bool, condition: &str) -> String {
+        let status = self.status(kind, name);
+        let found = status.scopes.iter().find(|candidate| scope(&candidate.scope));
+        let found = found.unwrap_or_else(|| panic!("no such scope in {status:#?}"));
+        match found.condition(condition) {
+            None => "absent".into(),
+            Some(found) => format!("{:?}/{}", found.status, found.reason),
+        }
+    }
+
+    /// The message of the condition that is not as it should be.
+    pub(super) fn complaint(&self, kind: &str, name: &str) -> String {
+        let conditions = self.status(kind, name).scopes.iter().flat_map(|scope| &scope.conditions);
+        let is_bad = |condition: &&crate::status::Condition| {
+            let good = !matches!(condition.kind, "PartiallyInvalid" | "Conflicted");
+            (condition.status == ConditionStatus::True) != good
+        };
+        conditions.into_iter().find(is_bad).map(|condition| condition.message.clone()).unwrap_or_default()
+    }
+}
+
+fn split_text(split: &Split) -> String {
+    let backends = split.backends.iter().map(|backend| {
+        let target = match &backend.backend {
+            Backend::Invalid => "invalid".into(),
+            Backend::Endpoints(set) if set.addresses.is_empty() => "empty".into(),
+            Backend::Endpoints(set) => {
+                let addresses: Vec<String> = set.addresses.iter().map(ToString::to_string).collect();
+                addresses.join("+")
+            }
+        };
+        format!("{target} x{}", backend.weight)
+    });
+    backends.collect::<Vec<_>>().join(", ")
+}
