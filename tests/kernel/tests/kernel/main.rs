@@ -3,4 +3,11 @@
 //! One binary, so that it can be taken into a virtual machine with another kernel. What a kernel offers and which way was
 //! taken is printed in lines that start with `fact: `.
 
+mod fragments;
+mod icmp;
 mod load;
+mod passing;
+mod scene;
+mod tables;
+mod tcp;
+mod udp;
