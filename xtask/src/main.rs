@@ -3,9 +3,10 @@
 //! It replaces shell scripts. It is no part of the product: nothing in `gateway-agent` depends on it.
 
 mod build_ebpf;
+mod codegen;
 mod command;
-mod deny;
 mod demo;
+mod deny;
 mod libtest;
 mod setup;
 mod test;
@@ -41,6 +42,8 @@ enum Task {
     Deny,
     /// Run the kernel tests on other kernels, in virtual machines
     Vm(vm::Args),
+    /// Generate the Gateway API types and schemas from the CRDs of the pinned release (needs Go and kopium)
+    Codegen,
     /// Run the agent on deploy/quickstart in network namespaces, with real clients and servers (needs root)
     Demo(demo::Args),
 }
@@ -53,6 +56,7 @@ fn main() -> ExitCode {
         Task::Tidy(args) => tidy::run(&args),
         Task::Deny => deny::run(),
         Task::Vm(args) => vm::run(&args),
+        Task::Codegen => codegen::run(),
         Task::Demo(args) => demo::run(&args),
     };
     match result {

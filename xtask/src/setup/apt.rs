@@ -38,8 +38,8 @@ const GROUPS: &[Group] = &[
     Group { purposes: &[Purpose::Demo], why: "real HTTP and TLS servers", packages: &["nginx-light"] },
     Group {
         purposes: &[Purpose::Test],
-        why: "real traffic and a look at it in the namespace tests",
-        packages: &["iperf3", "ethtool", "tcpdump", "nftables", "iputils-ping"],
+        why: "offloads set and packets looked at in the namespace tests",
+        packages: &["ethtool", "tcpdump"],
     },
     Group {
         purposes: &[Purpose::Test],
