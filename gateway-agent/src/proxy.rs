@@ -1,3 +1,4 @@
 //! The userspace data path: listeners, HTTP, TLS passthrough, TCP and UDP relays.
 
+pub mod h1;
 pub mod steering;
