@@ -316,7 +316,7 @@ proptest! {
         let Ok(first) = parse(message.as_bytes()) else { return Ok(()) };
         let once = forwarded(&message);
         let second = parse(once.as_bytes()).unwrap();
-        prop_assert_eq!(forwarded(&once), once.clone());
+        prop_assert_eq!(&forwarded(&once), &once);
         prop_assert_eq!(second.framing, first.framing);
         prop_assert_eq!(second.host(), first.host());
         let (first, second) = (first.view(message.as_bytes()), second.view(once.as_bytes()));

@@ -1,0 +1,30 @@
+//! The HTTP/1.1 proxy: client connections, exchanges with servers behind, and what one worker keeps for them.
+//!
+//! One [`HttpWorker`] per thread, nothing in it is shared; [`serve`] is one task per client connection, which holds
+//! both sides of an exchange and polls them itself. A request in steady state costs four system calls and no heap
+//! allocation: heads are parsed in the buffer that received them, buffers and parsed heads are recycled, deadlines
+//! are numbers that one ticker per worker looks at.
+//!
+//! Message syntax is [`super::h1`]'s; which route serves a request is [`crate::snapshot`]'s. TLS, HTTP/2 and filters
+//! are not here.
+
+mod balance;
+mod buffer;
+mod clock;
+mod conn;
+mod error;
+mod exchange;
+mod limits;
+mod pool;
+mod pump;
+mod respond;
+mod table;
+mod tunnel;
+mod upstream;
+mod worker;
+
+#[cfg(test)]
+mod tests;
+
+pub use conn::serve;
+pub use worker::HttpWorker;

@@ -1,0 +1,503 @@
+//! One client connection: its requests one after the other, each routed by the newest snapshot.
+
+use std::future::poll_fn;
+use std::net::SocketAddr;
+use std::ops::Range;
+use std::pin::Pin;
+use std::rc::Rc;
+use std::sync::Arc;
+use std::task::Poll;
+use std::time::Duration;
+
+use tokio::io::AsyncWrite;
+use tokio::net::TcpStream;
+
+use super::balance::Tried;
+use super::buffer::Buffer;
+use super::clock::{Due, Timer};
+use super::error::{Kind, ProxyError};
+use super::exchange::{Client, End, Exchange, Report};
+use super::limits::{
+    BODY_STALL_TIMEOUT, HEAD_TIMEOUT, IDLE_TIMEOUT, LINGER_BYTES_MAX, LINGER_TIMEOUT, RETRIES_MAX,
+};
+use super::pool::Liveness;
+use super::table::Table;
+use super::tunnel::Moved;
+use super::worker::{HttpWorker, Parts};
+use super::{respond, tunnel, upstream};
+use crate::metrics::{ListenerCells, RouteCells};
+use crate::proxy::h1::encode::{self, Forwarded, Persistence};
+use crate::proxy::h1::request::{Asked, MethodKind};
+use crate::proxy::h1::{Body, Framing, HeadError, Scanner};
+use crate::snapshot::{
+    Backend, EndpointSet, HttpAction, HttpRule, HttpVirtualListener, ListenerKey, RequestView,
+};
+
+/// Serves one accepted connection to its end. Runs on the worker's thread, inside its `LocalSet`; dropping the
+/// future closes both sides at once.
+pub async fn serve(
+    stream: TcpStream,
+    peer: SocketAddr,
+    local: SocketAddr,
+    key: ListenerKey,
+    worker: Rc<HttpWorker>,
+) {
+    let timer = worker.clock.timer();
+    worker.start_ticking();
+    if stream.set_nodelay(true).is_err() {
+        // The client is gone already.
+        return;
+    }
+    let mut connection = Connection {
+        client: stream,
+        buffer: Buffer::default(),
+        has_ended: false,
+        client_text: peer.ip().to_canonical().to_string(),
+        local_text: local.to_string(),
+        key,
+        timer,
+        worker: &worker,
+        cells: None,
+    };
+    connection.run().await;
+    connection.buffer.release(&worker.buffers);
+    if let Some(cells) = &connection.cells {
+        cells.connections_active.sub(1);
+    }
+}
+
+/// What follows a request.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+enum Next {
+    Close,
+    /// Close, but let the client read what it was sent while it is still sending.
+    Linger,
+    Request,
+    /// Close so that the client cannot take what it got for all.
+    Reset,
+}
+
+struct Connection<'a> {
+    client: TcpStream,
+    buffer: Buffer,
+    has_ended: bool,
+    client_text: String,
+    local_text: String,
+    key: ListenerKey,
+    timer: Timer,
+    worker: &'a Rc<HttpWorker>,
+    /// Of the listener that the first request came to.
+    cells: Option<Arc<ListenerCells>>,
+}
+
+/// Where a request goes. Borrows from the table, which is held to the request's end.
+enum Decision<'t> {
+    Answer(u16),
+    Fail(ProxyError),
+    Forward(&'t EndpointSet),
+}
+
+impl Connection<'_> {
+    async fn run(&mut self) {
+        self.timer.arm(HEAD_TIMEOUT);
+        loop {
+            if self.buffer.is_empty() {
+                self.buffer.release(&self.worker.buffers);
+                if !self.wait_for_request().await {
+                    return;
+                }
+            }
+            let mut parts = self.worker.take_parts();
+            let next = self.serve_request(&mut parts).await;
+            self.worker.put_parts(parts);
+            match next {
+                Next::Request if !self.has_ended || !self.buffer.is_empty() => self.timer.arm(IDLE_TIMEOUT),
+                Next::Request | Next::Close => return,
+                Next::Linger => return self.linger().await,
+                Next::Reset => return self.reset(),
+            }
+        }
+    }
+
+    /// False: closed, idle for too long, or the worker is stopping.
+    async fn wait_for_request(&self) -> bool {
+        poll_fn(|cx| {
+            if self.client.poll_read_ready(cx).is_ready() {
+                return Poll::Ready(true);
+            }
+            match self.timer.poll(cx) {
+                Poll::Ready(_) => Poll::Ready(false),
+                Poll::Pending if self.worker.clock.is_stopping() => Poll::Ready(false),
+                Poll::Pending => Poll::Pending,
+            }
+        })
+        .await
+    }
+
+    async fn serve_request(&mut self, parts: &mut Parts) -> Next {
+        let place = match self.read_head().await {
+            Ok(Some(place)) => place,
+            Ok(None) => return Next::Close,
+            Err(error) => return self.refuse(error, parts).await,
+        };
+        let head = self.buffer.data().get(place.clone()).unwrap_or_default();
+        if let Err(error) = parts.request.parse(head) {
+            return self.refuse(ProxyError::downstream(Kind::Head(error)), parts).await;
+        }
+        // One look at the snapshot per request: a change holds from the next one on.
+        let Some(table) = self.worker.tables.borrow_mut().table(self.key) else {
+            return self.refuse(ProxyError::internal(Kind::NoRoute), parts).await;
+        };
+        let rule = self.route(&table, parts, place.clone());
+        let forwarded = Forwarded { client: &self.client_text, proto: "http", local: &self.local_text };
+        let head = self.buffer.data().get(place.clone()).unwrap_or_default();
+        parts.request_out.clear();
+        encode::request(&parts.request, head, forwarded, &mut parts.request_out);
+        self.buffer.consume(place.end);
+        if let Some(cells) = &self.cells {
+            cells.received_bytes.add(place.len() as u64);
+        }
+        let cells = rule.map(|rule| self.worker.tables.borrow_mut().route_cells(&table, rule));
+        match self.decide(rule, parts) {
+            Decision::Forward(set) => self.forward(set, parts, &cells.unwrap_or_default()).await,
+            Decision::Answer(status) => self.answer(status, parts, cells.as_deref(), 0).await,
+            Decision::Fail(error) => {
+                if let Some(cells) = &cells {
+                    cells.refused.add(1);
+                }
+                self.answer(error.status().unwrap_or(500), parts, cells.as_deref(), 0).await
+            }
+        }
+    }
+
+    /// The place of a whole head in the buffer; `None`: the client closed or was idle.
+    async fn read_head(&mut self) -> Result<Option<Range<usize>>, ProxyError> {
+        let mut scanner = Scanner::request();
+        let mut is_armed = false;
+        loop {
+            let found = scanner.scan(self.buffer.data());
+            if let Some(place) = found.map_err(|error| ProxyError::downstream(Kind::Head(error)))? {
+                return Ok(Some(place));
+            }
+            if !self.buffer.is_empty() && !is_armed {
+                is_armed = true;
+                self.timer.arm(HEAD_TIMEOUT);
+            }
+            if self.buffer.is_full() {
+                return Err(ProxyError::downstream(Kind::Head(HeadError::HeadTooLarge)));
+            }
+            if self.has_ended {
+                return Ok(None);
+            }
+            let is_idle = self.buffer.is_empty();
+            let filled = poll_fn(|cx| {
+                match self.buffer.poll_fill(cx, &mut self.client, &self.worker.buffers) {
+                    Poll::Ready(filled) => return Poll::Ready(Ok(filled.unwrap_or(0))),
+                    Poll::Pending if is_idle && self.worker.clock.is_stopping() => return Poll::Ready(Ok(0)),
+                    Poll::Pending => {}
+                }
+                self.timer.poll(cx).map(Err)
+            });
+            match filled.await {
+                Ok(0) => return Ok(None),
+                Ok(_) => {}
+                Err(Due::Deadline) if !is_idle => return Err(ProxyError::downstream(Kind::HeadTimeout)),
+                Err(_) => return Ok(None),
+            }
+        }
+    }
+
+    fn route<'t>(
+        &mut self,
+        table: &'t Table,
+        parts: &Parts,
+        place: Range<usize>,
+    ) -> Option<&'t Arc<HttpRule>> {
+        let head = self.buffer.data().get(place).unwrap_or_default();
+        let view = parts.request.view(head);
+        let listener = table.http.listeners.lookup(parts.request.host());
+        let rule = listener
+            .and_then(|listener| listener.hosts.lookup(parts.request.host()))
+            .and_then(|host| host.find(&view));
+        tracing::trace!(method = view.method(), path = view.path(), is_routed = rule.is_some(), "request");
+        if self.cells.is_none() {
+            self.count_connection(table, listener);
+        }
+        rule
+    }
+
+    fn count_connection(&mut self, table: &Table, listener: Option<&Arc<HttpVirtualListener>>) {
+        self.cells = self.worker.tables.borrow_mut().listener_cells(table, listener);
+        if let Some(cells) = &self.cells {
+            cells.connections.add(1);
+            cells.connections_active.add(1);
+        }
+    }
+
+    fn decide<'t>(&self, rule: Option<&'t Arc<HttpRule>>, parts: &Parts) -> Decision<'t> {
+        if parts.request.asked == Asked::Server {
+            return Decision::Answer(200);
+        }
+        let Some(rule) = rule else {
+            if let Some(cells) = &self.cells {
+                cells.unrouted.add(1);
+            }
+            return Decision::Answer(ProxyError::internal(Kind::NoRoute).status().unwrap_or(404));
+        };
+        let split = match &rule.action {
+            HttpAction::Forward(split) => split,
+            HttpAction::Respond(status) => return Decision::Answer(*status),
+        };
+        let mut shares = self.worker.shares.get();
+        let point = shares.next(split.total);
+        self.worker.shares.set(shares);
+        match split.pick(point) {
+            Some(Backend::Endpoints(set)) if set.addresses.is_empty() => {
+                Decision::Fail(ProxyError::internal(Kind::NoEndpoint))
+            }
+            Some(Backend::Endpoints(set)) => Decision::Forward(set),
+            Some(Backend::Invalid) | None => Decision::Fail(ProxyError::internal(Kind::InvalidBackend)),
+        }
+    }
+
+    /// Sends the request to one endpoint after the other until one answers.
+    async fn forward(&mut self, set: &EndpointSet, parts: &mut Parts, cells: &RouteCells) -> Next {
+        let worker = self.worker.clone();
+        let mut tried = Tried::new();
+        let mut n_retries = 0;
+        let request = &parts.request;
+        let is_repeatable = request.method_kind != MethodKind::Other && request.framing == Framing::None;
+        let mut liveness = Some(if is_repeatable { Liveness::Known } else { Liveness::Probed });
+        loop {
+            let connected = upstream::connect(&worker, set, &mut tried, liveness, &self.timer, cells).await;
+            let mut upstream = match connected {
+                Ok(upstream) => upstream,
+                Err(error) => return self.fail(error, parts, cells, 0).await,
+            };
+            let (end, report) = self.exchange(&mut upstream.stream, parts).await;
+            match end {
+                Ok(End::Answered) => {
+                    if report.upstream_is_reusable {
+                        upstream.keep();
+                    }
+                    return self.finish(report, parts, cells);
+                }
+                Ok(End::Upgraded) => {
+                    self.tunnel(&mut upstream.stream, parts, cells, report).await;
+                    return Next::Close;
+                }
+                Err(error) => {
+                    tracing::debug!(%error, upstream.addr = ?set.addresses.get(upstream.index), "exchange failed");
+                    if error.source == super::error::Source::Upstream {
+                        cells.upstream_failures.add(1);
+                    }
+                    let is_unanswered = error == ProxyError::upstream(Kind::Closed);
+                    if is_unanswered && report.may_repeat && n_retries < RETRIES_MAX {
+                        n_retries += 1;
+                        // Another endpoint where there is one; a new connection in any case.
+                        if set.addresses.len() > tried.len() + 1 {
+                            tried.push(upstream.index);
+                        }
+                        liveness = None;
+                        continue;
+                    }
+                    drop(upstream);
+                    return self.broken(error, report, parts, cells).await;
+                }
+            }
+        }
+    }
+
+    async fn exchange(
+        &mut self,
+        upstream: &mut TcpStream,
+        parts: &mut Parts,
+    ) -> (Result<End, ProxyError>, Report) {
+        let client =
+            Client { stream: &mut self.client, buffer: &mut self.buffer, has_ended: &mut self.has_ended };
+        let worker = &**self.worker;
+        let shared = (&worker.buffers, &self.timer);
+        let mut exchange = Exchange::new(client, upstream, parts, shared, &worker.clock);
+        let end = poll_fn(|cx| exchange.poll(cx)).await;
+        (end, exchange.report(end))
+    }
+
+    fn finish(&self, report: Report, parts: &Parts, cells: &RouteCells) -> Next {
+        self.count(report.status.unwrap_or(0), parts, Some(cells), report.moved);
+        match report.persistence {
+            Persistence::Implied | Persistence::KeepAlive => Next::Request,
+            Persistence::Close if report.request_is_read && self.buffer.is_empty() => Next::Close,
+            Persistence::Close => Next::Linger,
+        }
+    }
+
+    /// The exchange failed: an answer where the client has not begun to get one, else an end it cannot mistake.
+    async fn broken(
+        &mut self,
+        error: ProxyError,
+        report: Report,
+        parts: &mut Parts,
+        cells: &RouteCells,
+    ) -> Next {
+        if report.status.is_none() {
+            return self.fail(error, parts, cells, report.n_head_written).await;
+        }
+        self.count(report.status.unwrap_or(0), parts, Some(cells), report.moved);
+        if report.ends_by_close { Next::Reset } else { Next::Close }
+    }
+
+    async fn fail(
+        &mut self,
+        error: ProxyError,
+        parts: &mut Parts,
+        cells: &RouteCells,
+        n_written: usize,
+    ) -> Next {
+        let Some(status) = error.status() else {
+            self.count(0, parts, Some(cells), Moved::default());
+            return Next::Close;
+        };
+        self.answer(status, parts, Some(cells), n_written).await
+    }
+
+    async fn tunnel(
+        &mut self,
+        upstream: &mut TcpStream,
+        parts: &mut Parts,
+        cells: &RouteCells,
+        report: Report,
+    ) {
+        self.count(101, parts, Some(cells), Moved::default());
+        let moved = tunnel::run(
+            (&mut self.client, &mut self.buffer),
+            (upstream, &mut parts.upstream_buffer),
+            &parts.response_out,
+            report.n_head_written,
+            &self.timer,
+            &self.worker.buffers,
+        )
+        .await;
+        self.count_bytes(Some(cells), moved);
+    }
+
+    /// Refuses what could not be read as a request, so that nothing after it can be either.
+    async fn refuse(&mut self, error: ProxyError, parts: &mut Parts) -> Next {
+        tracing::debug!(%error, src.addr = %self.client_text, "request refused");
+        let table = self.worker.tables.borrow_mut().table(self.key);
+        if let (Some(table), None) = (&table, &self.cells) {
+            self.count_connection(table, None);
+        }
+        if let Some(cells) = &self.cells {
+            cells.unrouted.add(1);
+        }
+        let Some(status) = error.status() else { return Next::Close };
+        parts.response_out.clear();
+        respond::append(status, MethodKind::Other, Persistence::Close, &mut parts.response_out);
+        self.write_out(parts, 0).await;
+        Next::Linger
+    }
+
+    /// Answers a request whose head was read. `n_written` of the interim heads before are sent already.
+    async fn answer(
+        &mut self,
+        status: u16,
+        parts: &mut Parts,
+        cells: Option<&RouteCells>,
+        n_written: usize,
+    ) -> Next {
+        // A body that has come already is skipped; for one still to come the connection is not kept.
+        let mut body = Body::new(parts.request.framing);
+        let skipped = body.take(self.buffer.data());
+        if let Ok(length) = skipped {
+            self.buffer.consume(length);
+        }
+        let may_persist = parts.request.keep_alive
+            && skipped.is_ok()
+            && body.is_done()
+            && n_written == 0
+            && !self.worker.clock.is_stopping();
+        let persistence = match (may_persist, parts.request.is_http_1_0) {
+            (false, _) => Persistence::Close,
+            (true, false) => Persistence::Implied,
+            (true, true) => Persistence::KeepAlive,
+        };
+        if n_written == 0 {
+            parts.response_out.clear();
+        }
+        respond::append(status, parts.request.method_kind, persistence, &mut parts.response_out);
+        let is_written = self.write_out(parts, n_written).await;
+        let n_sent = parts.response_out.len() as u64;
+        self.count(status, parts, cells, Moved { n_received: 0, n_sent });
+        match persistence {
+            _ if !is_written => Next::Close,
+            Persistence::Close if body.is_done() && self.buffer.is_empty() => Next::Close,
+            Persistence::Close => Next::Linger,
+            Persistence::Implied | Persistence::KeepAlive => Next::Request,
+        }
+    }
+
+    /// One request ends with `status`; 0: without an answer. `moved`: all that was sent, and of what was received
+    /// the body.
+    fn count(&self, status: u16, parts: &Parts, cells: Option<&RouteCells>, moved: Moved) {
+        if let Some(cells) = cells {
+            let class = usize::from(status / 100);
+            cells.requests.get(class).unwrap_or(&cells.requests[0]).add(1);
+            cells.received_bytes.add(parts.request_out.len() as u64);
+        }
+        self.count_bytes(cells, moved);
+    }
+
+    fn count_bytes(&self, cells: Option<&RouteCells>, moved: Moved) {
+        if let Some(cells) = cells {
+            cells.received_bytes.add(moved.n_received);
+            cells.sent_bytes.add(moved.n_sent);
+        }
+        if let Some(cells) = &self.cells {
+            cells.received_bytes.add(moved.n_received);
+            cells.sent_bytes.add(moved.n_sent);
+        }
+    }
+
+    /// Writes what is prepared for the client; false when it cannot be written in time.
+    async fn write_out(&mut self, parts: &Parts, n_written: usize) -> bool {
+        let mut rest = parts.response_out.get(n_written..).unwrap_or_default();
+        self.timer.arm(BODY_STALL_TIMEOUT);
+        poll_fn(|cx| {
+            while !rest.is_empty() {
+                match Pin::new(&mut self.client).poll_write(cx, rest) {
+                    Poll::Ready(Ok(length)) if length > 0 => rest = rest.get(length..).unwrap_or_default(),
+                    Poll::Ready(_) => return Poll::Ready(false),
+                    Poll::Pending => return self.timer.poll(cx).map(|_| false),
+                }
+            }
+            Poll::Ready(true)
+        })
+        .await
+    }
+
+    /// Closes the sending side and throws away what still comes, within bounds.
+    async fn linger(&mut self) {
+        self.timer.arm(LINGER_TIMEOUT);
+        let mut n_left = LINGER_BYTES_MAX;
+        if socket2::SockRef::from(&self.client).shutdown(std::net::Shutdown::Write).is_err() {
+            return;
+        }
+        poll_fn(|cx| {
+            while n_left > 0 {
+                self.buffer.clear();
+                match self.buffer.poll_fill(cx, &mut self.client, &self.worker.buffers) {
+                    Poll::Ready(Ok(length)) if length > 0 => n_left = n_left.saturating_sub(length as u64),
+                    Poll::Ready(_) => return Poll::Ready(()),
+                    Poll::Pending => return self.timer.poll(cx).map(|_| ()),
+                }
+            }
+            Poll::Ready(())
+        })
+        .await;
+    }
+
+    fn reset(&self) {
+        // Where it fails the socket is broken, which is what was wanted.
+        socket2::SockRef::from(&self.client).set_linger(Some(Duration::ZERO)).ok();
+    }
+}

@@ -1,0 +1,126 @@
+//! Why a request was not served as asked, and the one place where that becomes a status.
+
+use thiserror::Error;
+
+use crate::proxy::h1::{BodyError, HeadError};
+
+/// Whose doing it was.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(super) enum Source {
+    Downstream,
+    Internal,
+    Upstream,
+}
+
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Error)]
+pub(super) enum Kind {
+    #[error("the proxy is shutting down")]
+    Aborted,
+    #[error("body: {0}")]
+    Body(BodyError),
+    #[error("no progress of the body within the deadline")]
+    BodyStalled,
+    #[error("the connection was closed or reset")]
+    Closed,
+    #[error("no connection could be made")]
+    Connect,
+    #[error("no connection was made within the deadline")]
+    ConnectTimeout,
+    #[error("head: {0}")]
+    Head(HeadError),
+    #[error("no head within the deadline")]
+    HeadTimeout,
+    #[error("the backend reference is invalid")]
+    InvalidBackend,
+    #[error("the service has no usable endpoint")]
+    NoEndpoint,
+    #[error("no route matches")]
+    NoRoute,
+    #[error("more than {} interim answers", crate::proxy::h1::limits::INTERIM_RESPONSES_MAX)]
+    TooManyInterim,
+    #[error("an upgrade that was not asked for")]
+    UnexpectedUpgrade,
+}
+
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Error)]
+#[error("{source:?}: {kind}")]
+pub(super) struct ProxyError {
+    // Not an error's source in the sense of `std::error::Error`.
+    #[source]
+    pub(super) kind: Kind,
+    pub(super) source: Source,
+}
+
+impl ProxyError {
+    pub(super) const fn downstream(kind: Kind) -> Self {
+        Self { source: Source::Downstream, kind }
+    }
+
+    pub(super) const fn internal(kind: Kind) -> Self {
+        Self { source: Source::Internal, kind }
+    }
+
+    pub(super) const fn upstream(kind: Kind) -> Self {
+        Self { source: Source::Upstream, kind }
+    }
+
+    /// The answer to the client; `None`: nobody is left to read one.
+    pub(super) const fn status(self) -> Option<u16> {
+        match (self.source, self.kind) {
+            (_, Kind::NoRoute) => Some(404),
+            (_, Kind::InvalidBackend) => Some(500),
+            (_, Kind::NoEndpoint) => Some(503),
+            (Source::Downstream, Kind::Head(error)) => Some(refusal(error)),
+            (Source::Downstream, Kind::Body(BodyError::Truncated) | Kind::Closed) => None,
+            (Source::Downstream, Kind::BodyStalled | Kind::HeadTimeout) => Some(408),
+            (Source::Downstream, _) => Some(400),
+            (Source::Internal, Kind::Aborted) => None,
+            (Source::Internal, _) => Some(500),
+            (Source::Upstream, Kind::BodyStalled | Kind::ConnectTimeout | Kind::HeadTimeout) => Some(504),
+            (Source::Upstream, _) => Some(502),
+        }
+    }
+}
+
+const fn refusal(error: HeadError) -> u16 {
+    match error {
+        HeadError::Expectation => 417,
+        HeadError::HeadTooLarge | HeadError::TooManyFields => 431,
+        HeadError::RequestLineTooLong => 414,
+        HeadError::Connect => 501,
+        HeadError::Version => 505,
+        HeadError::BareLineFeed
+        | HeadError::ConnectionOptions
+        | HeadError::ContentLength
+        | HeadError::Host
+        | HeadError::Status
+        | HeadError::Syntax
+        | HeadError::Target
+        | HeadError::TransferEncoding => 400,
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::{BodyError, HeadError, Kind, ProxyError};
+
+    #[test]
+    fn status_says_whose_fault_it_was() {
+        for (error, status) in [
+            (ProxyError::downstream(Kind::Head(HeadError::Syntax)), Some(400)),
+            (ProxyError::upstream(Kind::Head(HeadError::Syntax)), Some(502)),
+            (ProxyError::downstream(Kind::Head(HeadError::HeadTooLarge)), Some(431)),
+            (ProxyError::upstream(Kind::Head(HeadError::HeadTooLarge)), Some(502)),
+            (ProxyError::downstream(Kind::BodyStalled), Some(408)),
+            (ProxyError::upstream(Kind::HeadTimeout), Some(504)),
+            (ProxyError::downstream(Kind::Body(BodyError::Truncated)), None),
+            (ProxyError::downstream(Kind::Body(BodyError::Chunk)), Some(400)),
+            (ProxyError::upstream(Kind::Body(BodyError::Chunk)), Some(502)),
+            (ProxyError::internal(Kind::NoRoute), Some(404)),
+            (ProxyError::internal(Kind::InvalidBackend), Some(500)),
+            (ProxyError::internal(Kind::NoEndpoint), Some(503)),
+        ] {
+            assert_eq!(error.status(), status, "{error}");
+        }
+    }
+}

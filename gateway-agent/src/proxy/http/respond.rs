@@ -1,0 +1,77 @@
+//! Answers that the proxy gives itself.
+
+use crate::proxy::h1::encode::{self, Persistence};
+use crate::proxy::h1::request::MethodKind;
+
+/// Appends an answer with a line of text as its body.
+pub(super) fn append(status: u16, method: MethodKind, persistence: Persistence, out: &mut Vec<u8>) {
+    let reason = reason(status);
+    encode::status_line(status, reason.as_bytes(), out);
+    match persistence {
+        Persistence::Close => out.extend_from_slice(b"Connection: close\r\n"),
+        Persistence::Implied => {}
+        Persistence::KeepAlive => out.extend_from_slice(b"Connection: keep-alive\r\n"),
+    }
+    // OPTIONS of the server has nothing to say beyond its status.
+    if status == 200 {
+        out.extend_from_slice(b"Content-Length: 0\r\n\r\n");
+        return;
+    }
+    out.extend_from_slice(b"Content-Type: text/plain\r\nContent-Length: ");
+    let length = reason.len() + 1;
+    // Reasons are shorter than 100 bytes.
+    out.extend(
+        [length / 10 % 10, length % 10]
+            .iter()
+            .filter_map(|digit| u8::try_from(*digit).ok())
+            .map(|d| b'0' + d),
+    );
+    out.extend_from_slice(b"\r\n\r\n");
+    if method != MethodKind::Head {
+        out.extend_from_slice(reason.as_bytes());
+        out.push(b'\n');
+    }
+}
+
+/// RFC 9110 section 15 and RFC 6585.
+const fn reason(status: u16) -> &'static str {
+    match status {
+        200 => "OK",
+        400 => "Bad Request",
+        404 => "Not Found",
+        408 => "Request Timeout",
+        414 => "URI Too Long",
+        417 => "Expectation Failed",
+        431 => "Request Header Fields Too Large",
+        500 => "Internal Server Error",
+        501 => "Not Implemented",
+        502 => "Bad Gateway",
+        503 => "Service Unavailable",
+        504 => "Gateway Timeout",
+        505 => "HTTP Version Not Supported",
+        _ => "Error",
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::{MethodKind, Persistence, append};
+    use crate::proxy::h1::{Framing, ResponseHead, Scanner};
+
+    #[test]
+    fn own_answers_are_well_formed() {
+        for status in [400, 404, 408, 414, 417, 431, 500, 501, 502, 503, 504, 505, 599] {
+            let mut out = Vec::new();
+            append(status, MethodKind::Other, Persistence::Close, &mut out);
+            let place = Scanner::response().scan(&out).unwrap().unwrap();
+            let mut head = ResponseHead::default();
+            head.parse(&out[place.clone()], MethodKind::Other).unwrap();
+            assert_eq!(head.status, status);
+            assert_eq!(head.framing, Framing::Length((out.len() - place.end) as u64));
+            assert!(!head.keep_alive);
+            let mut of_head = Vec::new();
+            append(status, MethodKind::Head, Persistence::Close, &mut of_head);
+            assert_eq!(of_head, out[place]);
+        }
+    }
+}

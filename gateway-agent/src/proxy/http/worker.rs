@@ -1,0 +1,129 @@
+//! What one worker keeps for all its HTTP connections, and the ticker that watches their deadlines.
+
+use std::cell::{Cell, RefCell};
+use std::rc::Rc;
+use std::sync::Arc;
+
+use tokio::time::Instant;
+
+use super::balance::{Random, Shares};
+use super::buffer::{Buffer, Buffers};
+use super::clock::Clock;
+use super::limits::{POOL_IDLE_TIMEOUT, PRUNE_TICKS, SMALL_BUFFERS_KEPT_MAX, SWEEP_TICKS, TICK};
+use super::pool::Pool;
+use super::table::Tables;
+use crate::drain::Drain;
+use crate::metrics::Metrics;
+use crate::proxy::h1::{RequestHead, ResponseHead};
+use crate::snapshot::Reader;
+
+/// The state of one worker thread. Everything behind it is on that thread alone.
+#[derive(Debug)]
+pub struct HttpWorker {
+    drain: Drain,
+    pub(super) clock: Rc<Clock>,
+    pub(super) buffers: Buffers,
+    pub(super) pool: RefCell<Pool>,
+    pub(super) tables: RefCell<Tables>,
+    pub(super) shares: Cell<Shares>,
+    pub(super) random: Cell<Random>,
+    parts: RefCell<Vec<Parts>>,
+    is_ticking: Cell<bool>,
+}
+
+/// What one request needs besides the client's buffer; recycled, so that an idle connection holds none of it.
+#[derive(Debug, Default)]
+pub(super) struct Parts {
+    pub(super) request: RequestHead,
+    pub(super) response: ResponseHead,
+    /// Heads as they are sent on.
+    pub(super) request_out: Vec<u8>,
+    pub(super) response_out: Vec<u8>,
+    pub(super) upstream_buffer: Buffer,
+}
+
+/// Largest capacity of a sent head that is kept for the next; larger ones are rare.
+const KEPT_HEAD_BYTES_MAX: usize = 8 * 1024;
+
+impl HttpWorker {
+    /// State for a new worker thread. `seed` should differ between workers, so that they do not all choose alike.
+    pub fn new(reader: Reader, metrics: Arc<Metrics>, drain: Drain, seed: u64) -> Self {
+        Self {
+            drain,
+            clock: Rc::default(),
+            buffers: Buffers::default(),
+            pool: RefCell::default(),
+            tables: RefCell::new(Tables::new(reader, metrics)),
+            shares: Cell::new(Shares::new(seed)),
+            random: Cell::new(Random::new(seed)),
+            parts: RefCell::default(),
+            is_ticking: Cell::new(false),
+        }
+    }
+
+    pub(super) fn take_parts(&self) -> Parts {
+        let recycled = self.parts.borrow_mut().pop();
+        recycled.unwrap_or_default()
+    }
+
+    pub(super) fn put_parts(&self, mut parts: Parts) {
+        parts.upstream_buffer.release(&self.buffers);
+        let mut kept = self.parts.borrow_mut();
+        let largest = parts.request_out.capacity().max(parts.response_out.capacity());
+        if kept.len() < SMALL_BUFFERS_KEPT_MAX && largest <= KEPT_HEAD_BYTES_MAX {
+            kept.push(parts);
+        }
+    }
+
+    /// When a connection that is put into the pool now expires.
+    pub(super) fn pool_expiry(&self) -> u64 {
+        // A minute is some hundred ticks.
+        self.clock.tick() + (POOL_IDLE_TIMEOUT.as_millis() / TICK.as_millis()) as u64
+    }
+
+    /// Starts the ticker where it is not running. It ends when no connection is left, so that an idle worker sleeps.
+    pub(super) fn start_ticking(self: &Rc<Self>) {
+        if !self.is_ticking.replace(true) {
+            tokio::task::spawn_local(tick(self.clone()));
+        }
+    }
+
+    /// Does what is due between two ticks.
+    fn maintain(&self, before: u64, now: u64) {
+        let is_due = |period: u64| before / period != now / period;
+        if is_due(SWEEP_TICKS) {
+            self.pool.borrow_mut().sweep(now);
+        }
+        if is_due(PRUNE_TICKS) {
+            self.tables.borrow_mut().prune();
+        }
+    }
+}
+
+/// Owned by the worker that started it; ends by itself.
+async fn tick(worker: Rc<HttpWorker>) {
+    let clock = &worker.clock;
+    let (started, first) = (Instant::now(), clock.tick());
+    let mut is_aborting = false;
+    while clock.has_timers() || worker.pool.borrow().has_idle() {
+        tokio::select! {
+            biased;
+            () = worker.drain.aborting(), if !is_aborting => {
+                is_aborting = true;
+                clock.abort();
+            }
+            () = worker.drain.stopping(), if !clock.is_stopping() => {
+                clock.stop();
+                worker.pool.borrow_mut().clear();
+            }
+            () = tokio::time::sleep(TICK) => {}
+        }
+        let elapsed = started.elapsed().as_millis() / TICK.as_millis();
+        let now = first.saturating_add(u64::try_from(elapsed).unwrap_or(u64::MAX));
+        if now > clock.tick() {
+            worker.maintain(clock.tick(), now);
+        }
+        clock.advance(now.max(clock.tick()));
+    }
+    worker.is_ticking.set(false);
+}
