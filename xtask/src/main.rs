@@ -2,6 +2,7 @@
 //!
 //! It replaces shell scripts. It is no part of the product: nothing in `gateway-agent` depends on it.
 
+mod bench;
 mod build_ebpf;
 mod codegen;
 mod command;
@@ -46,6 +47,8 @@ enum Task {
     Codegen,
     /// Run the agent on deploy/quickstart in network namespaces, with real clients and servers (needs root)
     Demo(demo::Args),
+    /// Measure the agent beside its peers: CPU per unit of work, interleaved rounds (needs root)
+    Bench(bench::Args),
 }
 
 fn main() -> ExitCode {
@@ -58,6 +61,7 @@ fn main() -> ExitCode {
         Task::Vm(args) => vm::run(&args),
         Task::Codegen => codegen::run(),
         Task::Demo(args) => demo::run(&args),
+        Task::Bench(args) => bench::run(&args),
     };
     match result {
         Ok(()) => ExitCode::SUCCESS,
