@@ -14,7 +14,7 @@ use std::time::{Duration, Instant};
 use anyhow::{Context as _, Result, ensure};
 use lab::{Agent, AgentOptions, Datapath, Family, Lab, Shape, agent, client};
 
-use crate::command::{cargo, root, run as run_command};
+use crate::command::root;
 use crate::setup::{self, Purpose};
 use backends::Backends;
 use probe::{PathSeen, Watch};
@@ -33,8 +33,8 @@ const N_BACKENDS: u8 = 3;
 pub(crate) fn run(args: &Args) -> Result<()> {
     lab::require_root()?;
     setup::prepare(&[Purpose::Demo])?;
-    run_command(&mut cargo(["build", "--release", "--locked", "--package", "gateway-agent"]))?;
-    let binary = crate::command::target_dir().join("release/gateway-agent");
+    // The build that the tests use too: a release build would double the time to the first request.
+    let binary = agent::binary()?;
 
     let lab = Lab::new(Shape::Routed { backends: N_BACKENDS })?;
     let backends = Backends::start(&lab)?;
@@ -53,7 +53,7 @@ pub(crate) fn run(args: &Args) -> Result<()> {
     screen.title("gateway-agent demo");
     screen.network(&lab);
     let start = Instant::now();
-    let options = AgentOptions { binary: Some(binary), ..AgentOptions::new(Datapath::Auto) };
+    let options = AgentOptions { binary: Some(binary.to_owned()), ..AgentOptions::new(Datapath::Auto) };
     let agent = Agent::start(&lab, &options).context("the agent does not start")?;
     screen.command(
         "gateway-agent --manifests deploy/quickstart --datapath auto",
