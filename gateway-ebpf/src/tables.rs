@@ -8,6 +8,7 @@ use gateway_common::abi::{
     ListenerValue, Meta, ServiceCounters, SlotChunk, SteerValue,
 };
 use gateway_common::maps;
+use gateway_common::parse::Packet;
 
 #[map]
 pub(crate) static LISTENERS: HashMap<ListenerKey, ListenerValue> =
@@ -45,6 +46,11 @@ pub(crate) static COUNTERS: PerCpuArray<u64> = PerCpuArray::with_max_entries(Cou
 #[map]
 pub(crate) static SERVICE_COUNTERS: PerCpuArray<ServiceCounters> =
     PerCpuArray::with_max_entries(maps::MAX_SERVICES, 0);
+
+/// The packet in hand, one per CPU: TC programs do not interrupt each other. Not on the stack, where the verifier would
+/// follow each combination of family and protocol through all that comes after, as it knows what is written there.
+#[map]
+pub(crate) static PACKET: PerCpuArray<Packet> = PerCpuArray::with_max_entries(1, 0);
 
 #[map]
 pub(crate) static STEERED: HashMap<ListenerKey, SteerValue> =

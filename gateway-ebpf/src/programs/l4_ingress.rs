@@ -8,6 +8,7 @@ use gateway_common::parse::{self, ICMP, ICMPV6, Packet, Part, TcpHeader, UdpHead
 
 use crate::flows::{self, Segment};
 use crate::packet::Frame;
+use crate::tables::PACKET;
 use crate::{fragments, icmp};
 
 /// Whatever is not ours goes on as if this program were not there: to the next program, then to the stack.
@@ -18,25 +19,28 @@ pub(crate) fn l4_ingress(ctx: TcContext) -> i32 {
 
 #[inline(always)]
 fn ingress(frame: Frame) -> Option<i32> {
-    let mut packet = frame.parse()?;
+    let parsed = frame.parse()?;
+    // SAFETY: this CPU's only element, and nothing else on this CPU uses it until the program ends.
+    let packet = unsafe { &mut *PACKET.get_ptr_mut(0)? };
+    *packet = parsed;
     if packet.hop_limit() <= 1 {
         return None;
     }
     if packet.part == Part::Later {
-        return fragments::later(frame, &packet);
+        return fragments::later(frame, packet);
     }
     let segment = match packet.key.proto {
-        TCP => tcp(frame, &mut packet)?,
-        UDP => udp(frame, &mut packet)?,
-        ICMP if packet.is_v4 => return icmp::v4(frame, &packet),
-        ICMPV6 if !packet.is_v4 => return icmp::v6(frame, &packet),
+        TCP => tcp(frame, packet)?,
+        UDP => udp(frame, packet)?,
+        ICMP if packet.is_v4 => return icmp::v4(frame, packet),
+        ICMPV6 if !packet.is_v4 => return icmp::v6(frame, packet),
         _ => return None,
     };
-    let value = flows::entry(frame, &packet, &segment);
-    if packet.part == Part::First && !fragments::admit_first(&packet, value.as_ref()) {
+    let value = flows::entry(frame, packet, &segment);
+    if packet.part == Part::First && !fragments::admit_first(packet, value.as_ref()) {
         return None;
     }
-    Some(frame.forward(&packet, &value?))
+    Some(frame.forward(packet, &value?))
 }
 
 #[inline(always)]

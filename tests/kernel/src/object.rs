@@ -49,17 +49,37 @@ pub struct Outcome {
     pub frame: Vec<u8>,
 }
 
+/// Small maps for tests that fill none: an emulated machine takes long to clear the default ones.
+const SMALL: [(&str, u32); 8] = [
+    (maps::BACKENDS, 64),
+    (maps::FLOWS, 1_024),
+    (maps::FRAGMENTS, 64),
+    (maps::HALF_OPEN, 2_048),
+    (maps::LISTENERS, 64),
+    (maps::SERVICE_COUNTERS, 64),
+    (maps::SLOTS, 256),
+    (maps::STEERED, 64),
+];
+
 impl Object {
     pub fn load() -> Self {
         Self::load_with(|_| {})
     }
 
+    /// With the maps as large as the agent has them by default.
+    pub fn load_full() -> Self {
+        Self::try_load(|_| {}).unwrap_or_else(|error| panic!("{error:#}"))
+    }
+
     /// Panics with the remedy, for no test can go on.
     pub fn load_with(change: impl FnOnce(&mut EbpfLoader<'_>)) -> Self {
-        match Self::try_load(change) {
-            Ok(object) => object,
-            Err(error) => panic!("{error:#}"),
-        }
+        Self::try_load(|loader| {
+            for (name, entries) in SMALL {
+                loader.map_max_entries(name, entries);
+            }
+            change(loader);
+        })
+        .unwrap_or_else(|error| panic!("{error:#}"))
     }
 
     fn try_load(change: impl FnOnce(&mut EbpfLoader<'_>)) -> Result<Self> {

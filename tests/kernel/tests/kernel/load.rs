@@ -5,7 +5,7 @@ use kernel_tests::object::Object;
 
 #[test]
 fn verifier_accepts_both_programs() {
-    let object = Object::load();
+    let object = Object::load_full();
     for name in [maps::L4_INGRESS, maps::STEER] {
         let info = object.ebpf.program(name).expect("loaded").info().expect("info");
         match info.verified_instruction_count() {
