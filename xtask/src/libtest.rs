@@ -47,6 +47,20 @@ pub(crate) fn failed_names(output: &str) -> Vec<&str> {
     output.lines().filter_map(|line| line.trim().strip_prefix("test ")?.strip_suffix(" ... FAILED")).collect()
 }
 
+/// The messages of the first tests that panicked: where, and a line or two of what.
+pub(crate) fn panics(output: &str) -> Vec<&str> {
+    /// After these the rest is seldom about something else.
+    const SHOWN: usize = 3;
+    const LINES_EACH: usize = 3;
+    let lines: Vec<&str> = output.lines().collect();
+    let starts = lines
+        .iter()
+        .enumerate()
+        .filter(|(_, line)| line.starts_with("thread '") && line.contains(" panicked at "))
+        .take(SHOWN);
+    starts.flat_map(|(index, _)| lines[index..].iter().take(LINES_EACH).copied()).collect()
+}
+
 #[cfg(test)]
 mod tests {
     use super::*;
@@ -63,6 +77,15 @@ mod tests {
             Counts { passed: 5, failed: 1 }
         );
         assert_eq!(counts("error: could not compile"), Counts::default());
+    }
+
+    #[test]
+    fn a_panic_is_shown_with_its_message() {
+        let output = "x\nthread 'a::b' (12) panicked at src/lib.rs:1:1:\nthe reason\nnote: more\nrest\n";
+        assert_eq!(
+            panics(output),
+            ["thread 'a::b' (12) panicked at src/lib.rs:1:1:", "the reason", "note: more"]
+        );
     }
 
     #[test]

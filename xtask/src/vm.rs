@@ -206,6 +206,9 @@ fn report(outcome: &Outcome) -> Counts {
         for name in libtest::failed_names(said) {
             text.push_str(&format!("  failed: {name}\n"));
         }
+        for line in libtest::panics(said) {
+            text.push_str(&format!("  | {line}\n"));
+        }
     }
     print!("{text}");
     counts
