@@ -116,16 +116,19 @@ impl Agent {
         Ok(Self { process: command.start(lab)?, netns: lab.gateway().clone() })
     }
 
+    /// Until it is ready; fails at once when it ends before that.
     pub fn wait_ready(&self) -> Result<()> {
         eventually("the agent is ready", || {
-            self.process.check_running()?;
-            match self.admin("/readyz") {
-                Ok((200, _)) => Ok(()),
-                Ok((status, body)) => Err(anyhow!("/readyz says {status}: {body}")),
-                Err(error) => Err(error),
+            if self.process.exit().is_some() {
+                return Ok(());
+            }
+            match self.admin("/readyz")? {
+                (200, _) => Ok(()),
+                (status, body) => Err(anyhow!("/readyz says {status}: {body}")),
             }
         })
-        .with_context(|| format!("log of the agent:\n{}", self.process.log()))
+        .with_context(|| format!("log of the agent:\n{}", self.process.log()))?;
+        self.process.check_running()
     }
 
     /// Status and body of a path of the admin server.

@@ -43,11 +43,11 @@ impl Screen {
                 pair(lab.backend_address(index, Family::V4), lab.backend_address(index, Family::V6));
             let serves = if index == 3 { "web-next" } else { "web, TLS, TCP, UDP" };
             let (left, branch) = match index {
-                1 => (String::new(), '┌'),
-                2 => (format!("client {client} ─── gateway {gateway} ─"), '┼'),
-                _ => (String::new(), '└'),
+                1 => (String::new(), "┌"),
+                2 => (format!("client {client} ── gateway {gateway} ─"), "┼"),
+                _ => (String::new(), "└"),
             };
-            println!("  {left:<54} {branch}─ backend-{index} {backend:<22} {serves}");
+            println!("  {left:<56}{branch}─ backend-{index} {backend:<22} {serves}");
         }
     }
 
