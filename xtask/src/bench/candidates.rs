@@ -89,7 +89,7 @@ pub(super) fn haproxy(lab: &Lab, body: &str) -> Result<Process> {
     let haproxy = lab::require_program("haproxy", "haproxy")?;
     let configuration = lab.folder().join("haproxy.cfg");
     let text = format!(
-        "global\n  nbthread 1\n  maxconn 16384\ndefaults\n  timeout connect 5s\n  timeout client 60s\n  \
+        "global\n  nbthread 1\n  maxconn 4000\ndefaults\n  timeout connect 5s\n  timeout client 60s\n  \
          timeout server 60s\n{body}"
     );
     fs::write(&configuration, text)?;
