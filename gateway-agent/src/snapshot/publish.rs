@@ -23,8 +23,11 @@ impl Default for Publisher {
 impl Publisher {
     /// Makes `snapshot` the current one.
     pub fn publish(&self, snapshot: Arc<Snapshot>) {
-        self.sender.send_replace(snapshot);
-        self.generation.fetch_add(1, Ordering::Release);
+        // Both under the channel's lock: a reader that is woken, or that sees the new number, finds the new snapshot.
+        self.sender.send_modify(|current| {
+            *current = snapshot;
+            self.generation.fetch_add(1, Ordering::Release);
+        });
     }
 
     pub fn reader(&self) -> Reader {
@@ -77,5 +80,27 @@ mod tests {
             publisher.publish(Arc::new(Snapshot { revision: Revision(revision), ..Snapshot::default() }));
         }
         assert_eq!(reader.current().revision, Revision(3));
+    }
+    #[test]
+    fn woken_reader_never_gets_the_snapshot_before() {
+        const ROUNDS: u64 = 2_000;
+        let publisher = Publisher::default();
+        let mut reader = publisher.reader();
+        let waiting = std::thread::spawn(move || {
+            let runtime = tokio::runtime::Builder::new_current_thread().build().expect("runtime");
+            runtime.block_on(async move {
+                let mut last = Revision(0);
+                while last < Revision(ROUNDS) {
+                    let woken = reader.changed().await.expect("publisher lives").revision;
+                    assert!(woken > last, "woken for {woken:?} after {last:?}");
+                    last = woken;
+                }
+            });
+        });
+        for revision in 1..=ROUNDS {
+            publisher.publish(Arc::new(Snapshot { revision: Revision(revision), ..Snapshot::default() }));
+            std::thread::yield_now();
+        }
+        waiting.join().expect("no wake-up without news");
     }
 }
