@@ -1,0 +1,218 @@
+//! A running proxy, snapshots for it, and backends.
+
+use std::collections::BTreeMap;
+use std::net::{IpAddr, Ipv4Addr, Ipv6Addr, SocketAddr};
+use std::num::{NonZeroU16, NonZeroUsize};
+use std::sync::Arc;
+use std::sync::atomic::{AtomicU16, Ordering};
+use std::time::Duration;
+
+use tokio::io::{AsyncReadExt as _, AsyncWriteExt as _};
+use tokio::net::{TcpListener, TcpStream};
+
+use crate::drain::Drain;
+use crate::metrics::Metrics;
+use crate::proxy::steering::Steering;
+use crate::proxy::{Proxy, ProxyConfig, Timeouts};
+use crate::snapshot::{
+    Backend, EndpointSet, HostTable, L4Service, Listener, ListenerKey, ListenerName, Maglev, ObjectName,
+    Protocol, Publisher, Revision, RouteKind, RouteName, Snapshot, Split, TlsRule, TlsTable,
+    TlsVirtualListener, Transport, WeightedBackend,
+};
+use crate::status::{Applied, Served};
+
+/// Longest wait for anything that is to happen at once.
+pub(super) const PATIENCE: Duration = Duration::from_secs(20);
+
+pub(super) const V4: IpAddr = IpAddr::V4(Ipv4Addr::LOCALHOST);
+pub(super) const V6: IpAddr = IpAddr::V6(Ipv6Addr::LOCALHOST);
+
+pub(super) struct Harness {
+    pub(super) proxy: Proxy,
+    pub(super) publisher: Publisher,
+    pub(super) drain: Drain,
+    revision: u64,
+}
+
+impl Harness {
+    pub(super) fn new() -> Self {
+        Self::with(Timeouts::default(), None)
+    }
+
+    pub(super) fn with(timeouts: Timeouts, steering: Option<Arc<dyn Steering>>) -> Self {
+        let publisher = Publisher::default();
+        let drain = Drain::default();
+        let config = ProxyConfig {
+            workers: NonZeroUsize::new(2).expect("two"),
+            drain: drain.clone(),
+            metrics: Arc::new(Metrics::default()),
+            steering,
+            seed: 1,
+            timeouts,
+        };
+        let proxy = Proxy::start(config, &publisher).expect("proxy starts");
+        Self { proxy, publisher, drain, revision: 0 }
+    }
+
+    /// Publishes and waits for the acknowledgement.
+    pub(super) async fn serve(&mut self, listeners: Vec<Listener>) -> Arc<Applied> {
+        self.revision += 1;
+        let revision = Revision(self.revision);
+        let mut listeners: Vec<_> = listeners.into_iter().map(Arc::new).collect();
+        listeners.sort_by_key(|listener| listener.key);
+        self.publisher.publish(Arc::new(Snapshot { revision, listeners: listeners.into() }));
+        self.applied(|applied| applied.revision == revision).await
+    }
+
+    pub(super) async fn applied(&self, condition: impl Fn(&Applied) -> bool) -> Arc<Applied> {
+        let mut applied = self.proxy.applied();
+        soon(async { applied.wait_for(|applied| condition(applied)).await.expect("proxy runs").clone() })
+            .await
+    }
+
+    /// Stops at once and waits for the threads.
+    pub(super) async fn end(self) {
+        self.drain.abort();
+        soon(self.proxy.join()).await.expect("no worker panics");
+    }
+}
+
+/// `future`, which must not take long.
+pub(super) async fn soon<T>(future: impl Future<Output = T>) -> T {
+    tokio::time::timeout(PATIENCE, future).await.expect("happens in time")
+}
+
+/// A port that nobody uses, below the range that the kernel takes ports of clients from.
+pub(super) fn free_port() -> NonZeroU16 {
+    static NEXT: AtomicU16 = AtomicU16::new(0);
+    let start = 20_000 + u16::try_from(std::process::id() % 100).expect("small") * 100;
+    for _ in 0..1_000 {
+        let port = start + NEXT.fetch_add(1, Ordering::Relaxed);
+        let any = (Ipv6Addr::UNSPECIFIED, port);
+        if std::net::TcpListener::bind(any).is_ok() && std::net::UdpSocket::bind(any).is_ok() {
+            return NonZeroU16::new(port).expect("not zero");
+        }
+    }
+    panic!("no free port from {start} on");
+}
+
+pub(super) fn key(transport: Transport, address: Option<IpAddr>) -> ListenerKey {
+    ListenerKey { transport, address, port: free_port() }
+}
+
+pub(super) fn at(address: IpAddr, key: ListenerKey) -> SocketAddr {
+    SocketAddr::new(address, key.port.get())
+}
+
+fn object(name: &str) -> ObjectName {
+    ObjectName { namespace: "default".into(), name: name.into() }
+}
+
+pub(super) fn listener(key: ListenerKey, protocol: Protocol) -> Listener {
+    let name = ListenerName { gateway: object("gw"), section: format!("port-{}", key.port).into() };
+    Listener { key, names: [name].into(), protocol }
+}
+
+fn maglev(targets: &[Option<SocketAddr>]) -> Arc<Maglev> {
+    // Any slot order will do here; 13 is prime.
+    let slots = (0..13).map(|slot| u16::try_from(slot % targets.len().max(1)).expect("small"));
+    let slots = if targets.is_empty() { [].into() } else { slots.collect() };
+    Arc::new(Maglev { slots, targets: targets.into() })
+}
+
+pub(super) fn service(kind: RouteKind, targets: &[Option<SocketAddr>]) -> Arc<L4Service> {
+    let table = maglev(targets);
+    let route = Some(RouteName { kind, object: object("route") });
+    Arc::new(L4Service { route, v4: table.clone(), v6: table })
+}
+
+pub(super) fn tcp(key: ListenerKey, targets: &[SocketAddr]) -> Listener {
+    let targets: Vec<_> = targets.iter().copied().map(Some).collect();
+    listener(key, Protocol::Tcp(service(RouteKind::Tcp, &targets)))
+}
+
+pub(super) fn udp(key: ListenerKey, targets: &[SocketAddr]) -> Listener {
+    let targets: Vec<_> = targets.iter().copied().map(Some).collect();
+    listener(key, Protocol::Udp(service(RouteKind::Udp, &targets)))
+}
+
+/// A TLS listener whose routes lead each host to its endpoints; `None` endpoints: the backend is invalid.
+pub(super) fn tls(key: ListenerKey, hosts: &[(Option<&str>, Option<&[SocketAddr]>)]) -> Listener {
+    let mut routes = HostTable::default();
+    for (host, addresses) in hosts {
+        let backend = match addresses {
+            Some(addresses) => Backend::Endpoints(Arc::new(EndpointSet {
+                service: object("backend"),
+                port: 443,
+                addresses: (*addresses).into(),
+            })),
+            None => Backend::Invalid,
+        };
+        let split = Split::new(vec![WeightedBackend { weight: 1, backend }]);
+        let route = RouteName { kind: RouteKind::Tls, object: object(host.unwrap_or("any")) };
+        routes.insert(*host, Arc::new(TlsRule { route, split }));
+    }
+    let listener_name = ListenerName { gateway: object("gw"), section: format!("port-{}", key.port).into() };
+    let mut table = TlsTable::default();
+    table.listeners.insert(None, Arc::new(TlsVirtualListener { name: listener_name, hosts: routes }));
+    listener(key, Protocol::TlsPassthrough(Arc::new(table)))
+}
+
+pub(super) fn served(applied: &Applied) -> BTreeMap<ListenerKey, Served> {
+    applied.listeners.clone()
+}
+
+/// A TCP server that sends `greeting`, then back whatever comes, then FIN.
+pub(super) async fn echo(address: IpAddr, greeting: &'static [u8]) -> SocketAddr {
+    let listener = TcpListener::bind((address, 0)).await.expect("bind");
+    let local = listener.local_addr().expect("address");
+    tokio::spawn(async move {
+        while let Ok((mut stream, _)) = listener.accept().await {
+            tokio::spawn(async move {
+                stream.write_all(greeting).await?;
+                let (mut read, mut write) = stream.split();
+                tokio::io::copy(&mut read, &mut write).await?;
+                write.shutdown().await
+            });
+        }
+    });
+    local
+}
+
+/// A port of `address` that refuses connections and datagrams.
+pub(super) fn refusing(address: IpAddr) -> SocketAddr {
+    SocketAddr::new(address, free_port().get())
+}
+
+pub(super) async fn connect(address: SocketAddr) -> TcpStream {
+    soon(TcpStream::connect(address)).await.expect("connects")
+}
+
+/// What an echo server behind the proxy answers to `message`, greeting included. A reset may come at any step.
+pub(super) async fn try_exchange(address: SocketAddr, message: &[u8]) -> std::io::Result<Vec<u8>> {
+    soon(async {
+        let mut stream = TcpStream::connect(address).await?;
+        stream.write_all(message).await?;
+        stream.shutdown().await?;
+        let mut answer = Vec::new();
+        stream.read_to_end(&mut answer).await?;
+        Ok(answer)
+    })
+    .await
+}
+
+pub(super) async fn exchange(address: SocketAddr, message: &[u8]) -> Vec<u8> {
+    try_exchange(address, message).await.expect("answer")
+}
+
+/// How a connection ended that was to be refused.
+pub(super) async fn ending(stream: &mut TcpStream) -> std::io::Result<Vec<u8>> {
+    let mut answer = Vec::new();
+    soon(stream.read_to_end(&mut answer)).await.map(|_| answer)
+}
+
+pub(super) fn is_reset(result: &std::io::Result<Vec<u8>>) -> bool {
+    use std::io::ErrorKind::{BrokenPipe, ConnectionReset, NotConnected};
+    // A write, or the end of writing, after the reset was noticed has errors of its own.
+    matches!(result, Err(error) if matches!(error.kind(), ConnectionReset | BrokenPipe | NotConnected))
+}
