@@ -24,6 +24,9 @@ pub enum Command {
     Check {
         /// Folder of *.yaml, *.yml and *.json files.
         dir: PathBuf,
+        /// Names of Gateway classes that are the agent's.
+        #[arg(long = "gateway-class-name", value_name = "NAME", default_value = "gateway-agent")]
+        gateway_class_names: Vec<String>,
     },
 }
 
@@ -104,6 +107,13 @@ pub struct ServeArgs {
     /// Descriptor of the socket to the process that holds the kernel state; set by that process.
     #[arg(long, value_name = "FD", hide = true)]
     pub holder_fd: Option<i32>,
+}
+
+impl Default for ServeArgs {
+    /// What an empty command line gives.
+    fn default() -> Self {
+        Cli::parse_from(["gateway-agent"]).serve
+    }
 }
 
 impl ServeArgs {

@@ -10,6 +10,7 @@ pub mod admin;
 pub mod api;
 pub mod app;
 pub mod args;
+pub mod control;
 pub mod drain;
 pub mod ebpf;
 pub mod holder;

@@ -1,0 +1,231 @@
+//! What the user sees: findings, the table of conditions, the admin server's texts.
+
+use std::cell::RefCell;
+use std::collections::BTreeSet;
+use std::io::Write as _;
+use std::rc::Rc;
+use std::sync::Arc;
+
+use serde_json::json;
+use tokio::sync::watch;
+
+use crate::admin::Source;
+use crate::control::Control;
+use crate::drain::Drain;
+use crate::manifests::{Finding, Load, ObjectId, Severity};
+use crate::metrics::{Extra, Metrics, encode};
+use crate::snapshot::{ListenerName, Revision};
+use crate::status::view::ObjectView;
+use crate::status::{Applied, Changes, Condition, ConditionStatus, Scope, Served, names};
+use crate::store::Store;
+use crate::translate::{Config, translate};
+
+/// Before there is a log.
+pub(super) fn usage_error(error: &anyhow::Error) {
+    // Standard error may be closed; the exit code says it too.
+    drop(writeln!(std::io::stderr(), "gateway-agent: {error:#}"));
+}
+
+/// Says each thing once.
+#[derive(Debug, Default)]
+pub(super) struct Reporter {
+    findings: BTreeSet<Finding>,
+}
+
+impl Reporter {
+    /// Logs findings that are new.
+    pub(super) fn findings(&mut self, findings: &[Finding]) {
+        let current: BTreeSet<Finding> = findings.iter().cloned().collect();
+        for finding in current.difference(&self.findings) {
+            match finding.severity {
+                Severity::Error => tracing::error!("{finding}"),
+                Severity::Warning => tracing::warn!("{finding}"),
+            }
+        }
+        if current.is_empty() && !self.findings.is_empty() {
+            tracing::info!("the manifests are free of findings again");
+        }
+        self.findings = current;
+    }
+
+    /// Prints what changed to standard output.
+    pub(super) fn conditions(&self, changes: &Changes) {
+        if changes.is_empty() {
+            return;
+        }
+        let mut out = std::io::stdout().lock();
+        if let Err(error) = out.write_all(changes.render().as_bytes()).and_then(|()| out.flush()) {
+            tracing::debug!(%error, "cannot print conditions");
+        }
+    }
+}
+
+/// What the admin server tells, read at each request.
+#[derive(Debug)]
+pub(super) struct AdminSource {
+    control: Rc<RefCell<Control>>,
+    proxy: watch::Receiver<Arc<Applied>>,
+    kernel: Option<watch::Receiver<Arc<Applied>>>,
+    loads: watch::Receiver<Arc<Load>>,
+    metrics: Arc<Metrics>,
+    drain: Drain,
+}
+
+impl AdminSource {
+    pub(super) fn new(
+        control: Rc<RefCell<Control>>,
+        proxy: &watch::Receiver<Arc<Applied>>,
+        kernel: Option<&watch::Receiver<Arc<Applied>>>,
+        loads: &watch::Receiver<Arc<Load>>,
+        metrics: Arc<Metrics>,
+        drain: &Drain,
+    ) -> Self {
+        Self {
+            control,
+            proxy: proxy.clone(),
+            kernel: kernel.cloned(),
+            loads: loads.clone(),
+            metrics,
+            drain: drain.clone(),
+        }
+    }
+
+    fn applied(&self) -> (Arc<Applied>, Option<Arc<Applied>>) {
+        let kernel = self.kernel.as_ref().map(|kernel| kernel.borrow().clone());
+        (self.proxy.borrow().clone(), kernel)
+    }
+}
+
+impl Source for AdminSource {
+    fn ready(&self) -> Result<(), &'static str> {
+        let (proxy, kernel) = self.applied();
+        if self.drain.is_stopping() {
+            Err("draining")
+        } else if proxy.revision == Revision(0) || kernel.is_some_and(|kernel| kernel.revision == Revision(0))
+        {
+            Err("no snapshot is in force yet")
+        } else {
+            Ok(())
+        }
+    }
+
+    fn metrics(&self) -> String {
+        let (proxy, kernel) = self.applied();
+        let control = self.control.borrow();
+        let mut listeners = Vec::new();
+        for listener in control.listeners() {
+            for (path, applied) in [("proxy", Some(&*proxy)), ("kernel", kernel.as_deref())] {
+                let served = applied.and_then(|applied| applied.listeners.get(&listener.key));
+                if let Some(served) = served {
+                    let entry = |name: &ListenerName| (name.clone(), path, mechanism(served));
+                    listeners.extend(listener.names.iter().map(entry));
+                }
+            }
+        }
+        listeners.sort_unstable();
+        listeners.dedup();
+        let findings = self.loads.borrow().findings.len();
+        let extra = Extra {
+            revision: control.revision().0,
+            manifest_findings: u64::try_from(findings).unwrap_or(u64::MAX),
+            listeners,
+            ..Extra::default()
+        };
+        encode(&self.metrics, &extra)
+    }
+
+    fn snapshot(&self) -> serde_json::Value {
+        let (proxy, kernel) = self.applied();
+        let control = self.control.borrow();
+        let views: Vec<ObjectView> =
+            control.statuses(&proxy, kernel.as_deref()).iter().map(ObjectView::from).collect();
+        let findings: Vec<String> = self.loads.borrow().findings.iter().map(Finding::to_string).collect();
+        json!({
+            "version": env!("CARGO_PKG_VERSION"),
+            "revision": control.revision().0,
+            "objects": views,
+            "findings": findings,
+        })
+    }
+}
+
+fn mechanism(served: &Served) -> &'static str {
+    match served {
+        Served::By(mechanism) => mechanism,
+        Served::Left(_) => "left",
+        Served::Failed { .. } => "failed",
+    }
+}
+
+/// Conditions that speak of a fault in an object, as findings of `check`. What only a data path can tell, such as a port
+/// that is taken, is not among them.
+pub(super) fn condition_findings(load: &Load, config: &Config) -> Vec<Finding> {
+    let mut store = Store::default();
+    store.replace_all(&load.objects);
+    let mut findings = Vec::new();
+    for status in translate(&store, config).statuses {
+        let is_it = |id: &ObjectId| id.kind.as_str() == status.kind && id.name == status.name;
+        let Some((id, _)) = load.places.iter().find(|(id, _)| is_it(id)) else { continue };
+        for scope in &status.scopes {
+            let field = match &scope.scope {
+                Scope::Object => String::new(),
+                Scope::Listener(name) => format!("spec.listeners[{name}]"),
+                Scope::Parent { index, .. } => format!("spec.parentRefs[{index}]"),
+            };
+            for condition in scope.conditions.iter().filter(|condition| is_fault(condition)) {
+                let Condition { kind, status: _, reason, message } = condition;
+                findings.extend(load.finding(
+                    id,
+                    &field,
+                    Severity::Error,
+                    format!("{kind}/{reason}: {message}"),
+                ));
+            }
+        }
+    }
+    findings
+}
+
+fn is_fault(condition: &Condition) -> bool {
+    match condition.kind {
+        names::kind::ACCEPTED | names::kind::RESOLVED_REFS => condition.status == ConditionStatus::False,
+        names::kind::PARTIALLY_INVALID => condition.status == ConditionStatus::True,
+        _ => false,
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use std::fs;
+
+    use super::condition_findings;
+    use crate::manifests::{self, Outcome};
+    use crate::translate::Config;
+
+    const CONFIG: fn() -> Config = || Config {
+        gateway_class_names: vec!["gateway-agent".into()],
+        controller_name: "example.com/agent".into(),
+        addresses: Vec::new(),
+        local_addresses: Vec::new(),
+        admin_port: 9901,
+        source_ports: 10000..=29999,
+    };
+
+    const ROUTE: &str = "apiVersion: gateway.networking.k8s.io/v1\nkind: TCPRoute\nmetadata: {name: r}\nspec:\n  \
+                         parentRefs: [{name: g}]\n  rules: [{backendRefs: [{name: absent, port: 1}]}]\n---\n\
+                         apiVersion: gateway.networking.k8s.io/v1\nkind: Gateway\nmetadata: {name: g}\nspec:\n  \
+                         gatewayClassName: gateway-agent\n  listeners: [{name: l, protocol: TCP, port: 1}]\n";
+
+    #[test]
+    fn check_tells_faults_that_only_show_when_objects_are_put_together() {
+        let dir = tempfile::tempdir().expect("a folder");
+        fs::write(dir.path().join("a.yaml"), ROUTE).expect("written");
+        let mut out = Vec::new();
+        let outcome = manifests::check(dir.path(), &mut out, |load| condition_findings(load, &CONFIG()));
+        let text = String::from_utf8(out).expect("text");
+        assert_eq!(outcome, Outcome::Findings, "{text}");
+        let expected = "a.yaml:1: document 1: spec.parentRefs[0]: ResolvedRefs/BackendNotFound: ";
+        assert!(text.contains(expected), "{text}");
+        assert_eq!(text.lines().count(), 1, "{text}");
+    }
+}

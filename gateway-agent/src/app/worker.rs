@@ -1,0 +1,182 @@
+//! The serving process: control thread and proxy workers, from start to the end of the drain.
+
+use std::cell::RefCell;
+use std::net::IpAddr;
+use std::path::PathBuf;
+use std::pin::Pin;
+use std::rc::Rc;
+use std::sync::Arc;
+use std::time::{Duration, SystemTime, UNIX_EPOCH};
+
+use anyhow::{Context as _, ensure};
+use tokio::runtime;
+use tokio::signal::unix::{SignalKind, signal};
+use tokio::sync::watch;
+use tokio::task::{LocalSet, spawn_local};
+use tokio::time::{Instant, Sleep};
+
+use super::report::{self, AdminSource};
+use crate::addresses::{self, Interfaces};
+use crate::args::ServeArgs;
+use crate::control::Control;
+use crate::drain::Drain;
+use crate::manifests::{self, Load};
+use crate::metrics::Metrics;
+use crate::proxy::{Proxy, ProxyConfig, Timeouts};
+use crate::snapshot::Publisher;
+use crate::status::Applied;
+use crate::translate::Config;
+use crate::{admin, proxy};
+
+/// How long a condition may wait for the data paths before it is shown as it is: a change is in force within
+/// milliseconds, so the table shows no Pending that is gone before it can be read.
+const REPORT_PATIENCE: Duration = Duration::from_secs(1);
+
+/// Serves until a signal, then drains.
+pub(super) fn run(args: &ServeArgs) -> anyhow::Result<()> {
+    let dir = args.manifests.clone().context("--manifests DIR says what to serve")?;
+    ensure!(dir.is_dir(), "--manifests {}: not a folder", dir.display());
+    let runtime = runtime::Builder::new_current_thread()
+        .enable_all()
+        // Only the manifests are read there.
+        .max_blocking_threads(2)
+        .build()
+        .context("cannot start the control runtime")?;
+    LocalSet::new().block_on(&runtime, serve(args, dir))
+}
+
+/// What the control loop waits for.
+struct Inputs {
+    loads: watch::Receiver<Arc<Load>>,
+    interfaces: watch::Receiver<Arc<Interfaces>>,
+    proxy: watch::Receiver<Arc<Applied>>,
+    kernel: Option<watch::Receiver<Arc<Applied>>>,
+}
+
+async fn serve(args: &ServeArgs, dir: PathBuf) -> anyhow::Result<()> {
+    let drain = Drain::default();
+    let metrics = Arc::new(Metrics::default());
+    let publisher = Publisher::default();
+    let (address_task, interfaces) = addresses::watch().context("cannot follow the network's addresses")?;
+    spawn_local(address_task.run());
+
+    let admin_listener = admin::bind(args.admin_address)
+        .await
+        .with_context(|| format!("--admin-address {}", args.admin_address))?;
+    let proxy = Proxy::start(
+        ProxyConfig {
+            workers: args.worker_count(),
+            drain: drain.clone(),
+            metrics: metrics.clone(),
+            steering: None,
+            seed: seed(),
+            timeouts: Timeouts::default(),
+        },
+        &publisher,
+    )?;
+    let config = config(args, interfaces.borrow().external());
+    let control = Rc::new(RefCell::new(Control::new(config, publisher, metrics.clone())));
+    let (load_sender, loads) = watch::channel(Arc::new(Load::default()));
+    let manifests = spawn_local(manifests::watch(dir, load_sender));
+    let inputs = Inputs { loads, interfaces, proxy: proxy.applied(), kernel: None };
+    let source = AdminSource::new(
+        control.clone(),
+        &inputs.proxy,
+        inputs.kernel.as_ref(),
+        &inputs.loads,
+        metrics,
+        &drain,
+    );
+    spawn_local(admin::serve(admin_listener, Rc::new(source)));
+    tracing::info!(version = env!("CARGO_PKG_VERSION"), admin = %args.admin_address, "started");
+
+    control_loop(&control, inputs).await?;
+    manifests.abort();
+    shut_down(args, &drain, proxy).await
+}
+
+/// Feeds [`Control`] until the process is told to end.
+async fn control_loop(control: &RefCell<Control>, mut inputs: Inputs) -> anyhow::Result<()> {
+    let mut terminate = signal(SignalKind::terminate()).context("cannot wait for SIGTERM")?;
+    let mut interrupt = signal(SignalKind::interrupt()).context("cannot wait for SIGINT")?;
+    let mut reporter = report::Reporter::default();
+    let mut patience: Option<Pin<Box<Sleep>>> = None;
+    loop {
+        let is_due = tokio::select! {
+            Ok(()) = inputs.loads.changed() => {
+                let load = inputs.loads.borrow_and_update().clone();
+                reporter.findings(&load.findings);
+                control.borrow_mut().load(&load);
+                false
+            }
+            Ok(()) = inputs.interfaces.changed() => {
+                let addresses = inputs.interfaces.borrow_and_update().external();
+                control.borrow_mut().local_addresses(addresses);
+                false
+            }
+            Ok(()) = inputs.proxy.changed() => false,
+            Ok(()) = next_change(inputs.kernel.as_mut()) => false,
+            () = elapsed(patience.as_mut()) => true,
+            _ = terminate.recv() => return Ok(()),
+            _ = interrupt.recv() => return Ok(()),
+        };
+        let proxy = inputs.proxy.borrow_and_update().clone();
+        let kernel = inputs.kernel.as_mut().map(|kernel| kernel.borrow_and_update().clone());
+        let mut control = control.borrow_mut();
+        if is_due || control.is_acknowledged(&proxy, kernel.as_deref()) {
+            patience = None;
+            reporter.conditions(&control.report(&proxy, kernel.as_deref()));
+        } else if patience.is_none() {
+            patience = Some(Box::pin(tokio::time::sleep_until(Instant::now() + REPORT_PATIENCE)));
+        }
+    }
+}
+
+/// Pends where there is no kernel path.
+async fn next_change(
+    receiver: Option<&mut watch::Receiver<Arc<Applied>>>,
+) -> Result<(), watch::error::RecvError> {
+    match receiver {
+        Some(receiver) => receiver.changed().await,
+        None => std::future::pending().await,
+    }
+}
+
+async fn elapsed(patience: Option<&mut Pin<Box<Sleep>>>) {
+    match patience {
+        Some(sleep) => sleep.await,
+        None => std::future::pending().await,
+    }
+}
+
+async fn shut_down(args: &ServeArgs, drain: &Drain, proxy: Proxy) -> anyhow::Result<()> {
+    tracing::info!(grace_s = args.grace_period, "draining");
+    let mut ended: Result<(), proxy::ProxyError> = Ok(());
+    let mut join = Box::pin(proxy.join());
+    let in_time = drain.run(args.grace(), async { ended = (&mut join).await }).await;
+    if !in_time {
+        tracing::warn!("the grace period ended before all work did");
+        ended = join.await;
+    }
+    ended.context("the proxy ended badly")
+}
+
+/// `local_addresses`: those that the network namespace has now.
+pub(super) fn config(args: &ServeArgs, local_addresses: Vec<IpAddr>) -> Config {
+    Config {
+        gateway_class_names: args.gateway_class_names.clone(),
+        controller_name: args.controller_name.clone(),
+        addresses: args.addresses.clone(),
+        local_addresses,
+        admin_port: args.admin_address.port(),
+        source_ports: args.source_ports.clone(),
+    }
+}
+
+/// Two agents that started together should not choose the same endpoints in the same order.
+fn seed() -> u64 {
+    let since_epoch = SystemTime::now().duration_since(UNIX_EPOCH).unwrap_or_default();
+    u64::from(std::process::id()).rotate_left(32)
+        ^ u64::from(since_epoch.subsec_nanos())
+        ^ since_epoch.as_secs()
+}
