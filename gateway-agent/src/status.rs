@@ -4,12 +4,14 @@
 
 pub mod names;
 mod plan;
+mod problems;
 mod table;
 pub mod view;
 
 use std::collections::BTreeMap;
 
 pub use plan::{acknowledged, gateway_accepted, join};
+pub use problems::{ObjectProblem, problems};
 pub use table::{Changes, changed, render};
 
 use crate::snapshot::{ListenerKey, ListenerName, ObjectName, Revision};

@@ -68,6 +68,13 @@ impl<T> HostTable<T> {
         self.exact.values().chain(self.wildcard.values()).chain(self.any.as_ref())
     }
 
+    /// Every pattern as it was set and its value, in no particular order.
+    pub fn iter(&self) -> impl Iterator<Item = (Option<String>, &T)> {
+        let exact = self.exact.iter().map(|(name, value)| (Some(name.to_string()), value));
+        let wildcard = self.wildcard.iter().map(|(suffix, value)| (Some(format!("*.{suffix}")), value));
+        exact.chain(wildcard).chain(self.any.as_ref().map(|value| (None, value)))
+    }
+
     pub fn is_empty(&self) -> bool {
         self.exact.is_empty() && self.wildcard.is_empty() && self.any.is_none()
     }
@@ -91,6 +98,14 @@ mod tests {
         assert_eq!(table.lookup("a.example.com"), Some(&"a.example.com"));
         assert_eq!(table.lookup("b.example.com"), Some(&"*.example.com"));
         assert_eq!(table.lookup("example.org"), Some(&"any"));
+    }
+
+    #[test]
+    fn patterns_come_out_as_they_went_in() {
+        let mut patterns: Vec<_> =
+            table(&[None, Some("*.a.b"), Some("c")]).iter().map(|(one, _)| one).collect();
+        patterns.sort();
+        assert_eq!(patterns, [None, Some("*.a.b".to_owned()), Some("c".to_owned())]);
     }
 
     // O46: one or more labels, apex excluded, on a label boundary.

@@ -3,7 +3,8 @@
 #[cfg(test)]
 mod tests;
 
-use super::{ConditionStatus, ObjectStatus, Scope, ScopeStatus};
+use super::names::kind;
+use super::{Condition, ConditionStatus, ObjectStatus, Scope, ScopeStatus};
 use crate::snapshot::ObjectName;
 
 const HEADER: [&str; COLUMNS] =
@@ -50,7 +51,8 @@ pub fn changed(old: &[ObjectStatus], new: &[ObjectStatus]) -> Changes {
     }
 }
 
-/// One line per condition, columns aligned, ending in a line feed. What a line shares with the one above is left out.
+/// One line per condition, columns aligned, ending in a line feed. What a line shares with the one above is left out, and
+/// so is Conflicted=False, which says nothing.
 pub fn render(statuses: &[ObjectStatus]) -> String {
     let mut rows = vec![HEADER.map(String::from)];
     for status in statuses {
@@ -92,7 +94,10 @@ fn object_rows(status: &ObjectStatus) -> Vec<Row> {
             let addresses: Vec<String> = status.addresses.iter().map(ToString::to_string).collect();
             push("addresses".into(), ["-".into(), "-".into(), "-".into(), addresses.join(", ")]);
         }
-        for condition in &scope.conditions {
+        let is_worth_a_line = |condition: &&Condition| {
+            condition.kind != kind::CONFLICTED || condition.status != ConditionStatus::False
+        };
+        for condition in scope.conditions.iter().filter(is_worth_a_line) {
             push(
                 std::mem::take(&mut title),
                 [

@@ -1,8 +1,14 @@
-//! Statuses as JSON: the boundary types of the admin server.
+//! Statuses, and the snapshot with what became of it, as JSON: the boundary types of the admin server.
 //!
 //! **Invariant:** shape only; field names follow the Kubernetes status where there is one.
 
+mod snapshot;
+
 use serde::Serialize;
+
+pub use snapshot::{
+    BackendView, EntryView, HostView, MatchView, ServiceView, SnapshotView, TargetView, snapshot_view,
+};
 
 use super::table::status_text;
 use super::{Condition, ObjectStatus, Scope, ScopeStatus};

@@ -93,7 +93,7 @@ impl<'a> Resolver<'a> {
         // Permission is decided before existence, so that nothing is told about what may not be seen.
         if !grant::permits(self.store, route.as_str(), namespace, ("", "Service", &service)) {
             let message = format!(
-                "no ReferenceGrant in namespace {} lets a {} of namespace {namespace} refer to Service {name}",
+                "no ReferenceGrant in namespace {} permits {}s of namespace {namespace} to refer to Service {name}",
                 service.namespace,
                 route.as_str()
             );

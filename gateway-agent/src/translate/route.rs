@@ -116,23 +116,7 @@ fn attach_to(
     if selected.is_empty() {
         return Err(Problem::new(reason::NO_MATCHING_PARENT, no_parent_message(parent)));
     }
-    let mut problems = Vec::new();
-    let mut allowing = Vec::new();
-    for index in selected {
-        let listener = &targets.listeners[index];
-        let section = &listener.name.section;
-        if !listener.kinds.contains(&route.kind) {
-            problems.push(format!("listener {section} does not take {}s", route.kind.as_str()));
-        } else if !listener.allows_namespace(&route.meta.name.namespace, targets.store) {
-            let namespace = &route.meta.name.namespace;
-            problems.push(format!("listener {section} does not allow routes of namespace {namespace}"));
-        } else {
-            allowing.push(index);
-        }
-    }
-    if allowing.is_empty() {
-        return Err(Problem::new(reason::NOT_ALLOWED_BY_LISTENERS, conditions::join_messages(problems)));
-    }
+    let allowing = allowing(route, selected, targets)?;
     let mut found = Attachments::new();
     for index in allowing {
         let hosts = hosts(&targets.listeners[index].spec.hostname, route.hostnames);
@@ -145,6 +129,32 @@ fn attach_to(
         return Err(Problem::new(reason::NO_MATCHING_LISTENER_HOSTNAME, message));
     }
     Ok(found)
+}
+
+/// Of the listeners that a parentRef selects, those that allow the route's kind and namespace.
+fn allowing(
+    route: RouteFacts<'_>,
+    selected: Vec<usize>,
+    targets: &Targets<'_>,
+) -> Result<Vec<usize>, Problem> {
+    let refuse = |message: String| Err(Problem::new(reason::NOT_ALLOWED_BY_LISTENERS, message));
+    let names = |of: &[usize]| -> String {
+        let names: Vec<&str> = of.iter().map(|index| &*targets.listeners[*index].name.section).collect();
+        names.join(", ")
+    };
+    let (of_kind, others): (Vec<usize>, Vec<usize>) =
+        selected.into_iter().partition(|index| targets.listeners[*index].kinds.contains(&route.kind));
+    if of_kind.is_empty() {
+        return refuse(format!("{}s cannot attach to: {}", route.kind.as_str(), names(&others)));
+    }
+    let namespace = &route.meta.name.namespace;
+    let (allowing, others): (Vec<usize>, Vec<usize>) = of_kind
+        .into_iter()
+        .partition(|index| targets.listeners[*index].allows_namespace(namespace, targets.store));
+    if allowing.is_empty() {
+        return refuse(format!("routes of namespace {namespace} are not allowed at: {}", names(&others)));
+    }
+    Ok(allowing)
 }
 
 fn no_parent_message(parent: &ParentRef) -> String {

@@ -13,7 +13,8 @@ fn name(name: &str) -> ObjectName {
 fn gateway() -> ObjectStatus {
     let accepted = Condition::new(kind::ACCEPTED, true, reason::ACCEPTED, "the listener is valid");
     let programmed = Condition::new(kind::PROGRAMMED, true, reason::PROGRAMMED, "tcp/*:80 by bind");
-    let mut listener = ScopeStatus::new(Scope::Listener("http".into()), vec![accepted, programmed]);
+    let calm = Condition::new(kind::CONFLICTED, false, reason::NO_CONFLICTS, "no conflicts");
+    let mut listener = ScopeStatus::new(Scope::Listener("http".into()), vec![accepted, programmed, calm]);
     listener.attached_routes = 1;
     listener.supported_kinds = vec!["HTTPRoute"];
     let valid = Condition::new(kind::ACCEPTED, true, reason::ACCEPTED, "the Gateway is valid");
@@ -91,6 +92,7 @@ fn json_has_the_names_of_the_kubernetes_status() {
                     "conditions": [
                         {"type": "Accepted", "status": "True", "reason": "Accepted", "message": "the listener is valid"},
                         {"type": "Programmed", "status": "True", "reason": "Programmed", "message": "tcp/*:80 by bind"},
+                        {"type": "Conflicted", "status": "False", "reason": "NoConflicts", "message": "no conflicts"},
                     ],
                 }],
             },

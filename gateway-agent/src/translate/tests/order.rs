@@ -55,3 +55,28 @@ proptest! {
         prop_assert_eq!(crate::translate::translate(&store, &super::scenario::config()), run(&competitors()));
     }
 }
+
+// Nothing may be quadratic in the number of routes or hostnames.
+#[test]
+fn five_thousand_routes_translate_well_within_a_bound() {
+    let listeners = json!([{"name": "http", "protocol": "HTTP", "port": 80}]);
+    let mut objects = vec![crate::store::testing::gateway("gw", listeners)];
+    objects.push(super::scenario::http_route("any", &[], &["svc-0"]));
+    for index in 0..5_000_usize {
+        let hostname = format!("h{index}.example.com");
+        let service = format!("svc-{}", index % 100);
+        objects.push(super::scenario::http_route(&format!("r{index}"), &[&hostname], &[&service]));
+    }
+    for index in 0..100_usize {
+        objects.extend(backend(&format!("svc-{index}"), &[&format!("10.0.0.{index}")]));
+    }
+    let mut store = crate::store::Store::default();
+    store.replace_all(&objects);
+    let begin = std::time::Instant::now();
+    let done = crate::translate::translate(&store, &super::scenario::config());
+    let took = begin.elapsed();
+    assert_eq!(done.get("h4999.example.com", "/"), "10.0.0.99:8080 x1");
+    assert_eq!(done.get("other.example.com", "/"), "10.0.0.0:8080 x1");
+    assert!(took < std::time::Duration::from_secs(10), "took {took:?}");
+    println!("took {took:?}");
+}

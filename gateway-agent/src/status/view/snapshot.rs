@@ -1,0 +1,217 @@
+//! What is served and by what.
+
+use std::collections::BTreeMap;
+use std::net::SocketAddr;
+
+use serde::Serialize;
+
+use crate::snapshot::{
+    Backend, HttpAction, HttpMatch, HttpTable, L4Service, Listener, Maglev, PathMatch, Protocol, Snapshot,
+    Split, TlsTable,
+};
+use crate::status::{Applied, Served};
+
+#[derive(Clone, Debug, PartialEq, Eq, Serialize)]
+#[serde(rename_all = "camelCase")]
+pub struct SnapshotView {
+    pub revision: u64,
+    pub listeners: Vec<EntryView>,
+}
+
+/// One address and port.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize)]
+#[serde(rename_all = "camelCase")]
+pub struct EntryView {
+    /// As `tcp/192.0.2.1:80`.
+    pub entry: String,
+    pub protocol: &'static str,
+    /// The Gateway listeners here, as `NAMESPACE/GATEWAY/LISTENER`.
+    pub names: Vec<String>,
+    /// How the proxy serves it: a mechanism, or why it does not.
+    pub proxy: Option<String>,
+    /// How the kernel path does.
+    pub kernel: Option<String>,
+    #[serde(skip_serializing_if = "Vec::is_empty")]
+    pub hosts: Vec<HostView>,
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub service: Option<ServiceView>,
+}
+
+/// A hostname of one listener and, in the order in which they are tried, the matches there.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize)]
+#[serde(rename_all = "camelCase")]
+pub struct HostView {
+    pub listener: String,
+    /// `*` for every name.
+    pub hostname: String,
+    pub matches: Vec<MatchView>,
+}
+
+#[derive(Clone, Debug, PartialEq, Eq, Serialize)]
+#[serde(rename_all = "camelCase")]
+pub struct MatchView {
+    /// As `PathPrefix /api, GET, header x-a: 1`; absent for TLS.
+    #[serde(rename = "match", skip_serializing_if = "Option::is_none")]
+    pub conditions: Option<String>,
+    pub route: String,
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub rule: Option<u16>,
+    /// The status that the proxy itself answers with.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub respond: Option<u16>,
+    #[serde(skip_serializing_if = "Vec::is_empty")]
+    pub backends: Vec<BackendView>,
+}
+
+#[derive(Clone, Debug, PartialEq, Eq, Serialize)]
+#[serde(rename_all = "camelCase")]
+pub struct BackendView {
+    pub weight: u32,
+    /// `NAMESPACE/NAME:PORT`; absent where the reference is invalid.
+    pub service: Option<String>,
+    pub endpoints: Vec<SocketAddr>,
+}
+
+/// A TCP or UDP service.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize)]
+#[serde(rename_all = "camelCase")]
+pub struct ServiceView {
+    pub route: Option<String>,
+    /// For clients of either family.
+    pub v4: Vec<TargetView>,
+    pub v6: Vec<TargetView>,
+}
+
+#[derive(Clone, Debug, PartialEq, Eq, Serialize)]
+#[serde(rename_all = "camelCase")]
+pub struct TargetView {
+    /// Absent: flows that fall here are refused.
+    pub endpoint: Option<SocketAddr>,
+    pub slots: usize,
+}
+
+/// What `snapshot` holds and what the data paths said of it, in order of entry, listener and hostname.
+pub fn snapshot_view(snapshot: &Snapshot, proxy: &Applied, kernel: Option<&Applied>) -> SnapshotView {
+    let entry = |listener: &Listener| {
+        let (hosts, service) = match &listener.protocol {
+            Protocol::Http(table) => (http_hosts(table), None),
+            Protocol::TlsPassthrough(table) => (tls_hosts(table), None),
+            Protocol::Tcp(service) | Protocol::Udp(service) => (Vec::new(), Some(service_view(service))),
+        };
+        let said = |applied: &Applied| applied.listeners.get(&listener.key).map(served_text);
+        EntryView {
+            entry: listener.key.to_string(),
+            protocol: listener.protocol.as_str(),
+            names: listener.names.iter().map(ToString::to_string).collect(),
+            proxy: said(proxy),
+            kernel: kernel.and_then(said),
+            hosts,
+            service,
+        }
+    };
+    SnapshotView {
+        revision: snapshot.revision.0,
+        listeners: snapshot.listeners.iter().map(|listener| entry(listener)).collect(),
+    }
+}
+
+fn served_text(served: &Served) -> String {
+    match served {
+        Served::By(mechanism) => (*mechanism).to_owned(),
+        Served::Left(reason) => format!("left: {reason}"),
+        Served::Failed { reason, message } => format!("failed: {reason}: {message}"),
+    }
+}
+
+fn http_hosts(table: &HttpTable) -> Vec<HostView> {
+    let mut hosts = Vec::new();
+    for listener in table.listeners.values() {
+        for (hostname, virtual_host) in listener.hosts.iter() {
+            hosts.push(HostView {
+                listener: listener.name.to_string(),
+                hostname: hostname.unwrap_or_else(|| "*".into()),
+                matches: virtual_host.matches().iter().map(match_view).collect(),
+            });
+        }
+    }
+    sorted(hosts)
+}
+
+fn tls_hosts(table: &TlsTable) -> Vec<HostView> {
+    let mut hosts = Vec::new();
+    for listener in table.listeners.values() {
+        for (hostname, rule) in listener.hosts.iter() {
+            hosts.push(HostView {
+                listener: listener.name.to_string(),
+                hostname: hostname.unwrap_or_else(|| "*".into()),
+                matches: vec![MatchView {
+                    conditions: None,
+                    route: rule.route.object.to_string(),
+                    rule: None,
+                    respond: None,
+                    backends: backends(&rule.split),
+                }],
+            });
+        }
+    }
+    sorted(hosts)
+}
+
+fn sorted(mut hosts: Vec<HostView>) -> Vec<HostView> {
+    hosts.sort_by(|one, other| (&one.listener, &one.hostname).cmp(&(&other.listener, &other.hostname)));
+    hosts
+}
+
+fn match_view(one: &HttpMatch) -> MatchView {
+    let mut conditions = vec![match &one.path {
+        PathMatch::Exact(path) => format!("Exact {path}"),
+        PathMatch::Prefix(prefix) if prefix.is_empty() => "PathPrefix /".into(),
+        PathMatch::Prefix(prefix) => format!("PathPrefix {prefix}"),
+    }];
+    conditions.extend(one.method.as_ref().map(ToString::to_string));
+    conditions.extend(one.headers.iter().map(|header| format!("header {}: {}", header.name, header.value)));
+    conditions.extend(one.query.iter().map(|param| format!("query {}={}", param.name, param.value)));
+    let (respond, backends) = match &one.rule.action {
+        HttpAction::Forward(split) => (None, backends(split)),
+        HttpAction::Respond(status) => (Some(*status), Vec::new()),
+    };
+    MatchView {
+        conditions: Some(conditions.join(", ")),
+        route: one.rule.route.object.to_string(),
+        rule: Some(one.rule.index),
+        respond,
+        backends,
+    }
+}
+
+fn backends(split: &Split) -> Vec<BackendView> {
+    let view = |weight: u32, backend: &Backend| match backend {
+        Backend::Endpoints(set) => BackendView {
+            weight,
+            service: Some(format!("{}:{}", set.service, set.port)),
+            endpoints: set.addresses.to_vec(),
+        },
+        Backend::Invalid => BackendView { weight, service: None, endpoints: Vec::new() },
+    };
+    split.backends.iter().map(|share| view(share.weight, &share.backend)).collect()
+}
+
+fn service_view(service: &L4Service) -> ServiceView {
+    ServiceView {
+        route: service.route.as_ref().map(|route| route.object.to_string()),
+        v4: targets(&service.v4),
+        v6: targets(&service.v6),
+    }
+}
+
+fn targets(table: &Maglev) -> Vec<TargetView> {
+    let mut slots: BTreeMap<u16, usize> = BTreeMap::new();
+    for slot in table.slots.iter() {
+        *slots.entry(*slot).or_default() += 1;
+    }
+    let view = |(index, slots)| TargetView {
+        endpoint: table.targets.get(usize::from(index)).copied().flatten(),
+        slots,
+    };
+    slots.into_iter().map(view).collect()
+}
