@@ -1,6 +1,7 @@
 //! The proxy as a whole, over real sockets of the loopback interface.
 
 mod harness;
+mod http;
 mod listeners;
 mod tcp;
 mod tls;

@@ -15,9 +15,10 @@ use crate::metrics::Metrics;
 use crate::proxy::steering::Steering;
 use crate::proxy::{Proxy, ProxyConfig, Timeouts};
 use crate::snapshot::{
-    Backend, EndpointSet, HostTable, L4Service, Listener, ListenerKey, ListenerName, Maglev, ObjectName,
-    Protocol, Publisher, Revision, RouteKind, RouteName, Snapshot, Split, TlsRule, TlsTable,
-    TlsVirtualListener, Transport, WeightedBackend,
+    Backend, EndpointSet, HostTable, HttpAction, HttpMatch, HttpRule, HttpTable, HttpVirtualListener,
+    L4Service, Listener, ListenerKey, ListenerName, Maglev, ObjectName, PathMatch, Protocol, Publisher,
+    Revision, RouteKind, RouteName, Snapshot, Split, TlsRule, TlsTable, TlsVirtualListener, Transport,
+    VirtualHost, WeightedBackend,
 };
 use crate::status::{Applied, Served};
 
@@ -215,4 +216,28 @@ pub(super) fn is_reset(result: &std::io::Result<Vec<u8>>) -> bool {
     use std::io::ErrorKind::{BrokenPipe, ConnectionReset, NotConnected};
     // A write, or the end of writing, after the reset was noticed has errors of its own.
     matches!(result, Err(error) if matches!(error.kind(), ConnectionReset | BrokenPipe | NotConnected))
+}
+
+/// An HTTP listener that forwards every request to `addresses`.
+pub(super) fn http(key: ListenerKey, addresses: &[SocketAddr]) -> Listener {
+    let endpoints = EndpointSet { service: object("backend"), port: 80, addresses: addresses.into() };
+    let backend = Backend::Endpoints(Arc::new(endpoints));
+    let rule = HttpRule {
+        route: RouteName { kind: RouteKind::Http, object: object("web") },
+        index: 0,
+        action: HttpAction::Forward(Split::new(vec![WeightedBackend { weight: 1, backend }])),
+    };
+    let every = HttpMatch {
+        path: PathMatch::Prefix("".into()),
+        method: None,
+        headers: [].into(),
+        query: [].into(),
+        rule: Arc::new(rule),
+    };
+    let mut hosts = HostTable::default();
+    hosts.insert(None, Arc::new(VirtualHost::new(vec![every])));
+    let name = ListenerName { gateway: object("gw"), section: format!("port-{}", key.port).into() };
+    let mut table = HttpTable::default();
+    table.listeners.insert(None, Arc::new(HttpVirtualListener { name, hosts }));
+    listener(key, Protocol::Http(Arc::new(table)))
 }
