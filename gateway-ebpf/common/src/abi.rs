@@ -203,7 +203,7 @@ pub enum Counter {
     IcmpErrors,
     /// Connections given to a listening socket by `sk_lookup`.
     Steered,
-    /// Connections that `sk_lookup` dropped since no socket was registered.
+    /// Connections that `sk_lookup` refused since no socket was registered.
     SteerDropped,
 }
 

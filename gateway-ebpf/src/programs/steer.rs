@@ -29,7 +29,8 @@ pub(crate) fn steer(ctx: SkLookupContext) -> u32 {
         count(Counter::Steered);
         return sk_action::SK_PASS;
     }
-    // No socket is registered: the worker is away. Another listener on the port must not get what is ours.
+    // No socket is registered: the worker is away. Another listener on the port must not get what is ours; the stack
+    // answers as if nobody listened.
     count(Counter::SteerDropped);
     sk_action::SK_DROP
 }

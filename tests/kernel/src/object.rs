@@ -1,15 +1,18 @@
 //! The object under test, loaded anew for each test, with its maps.
 
 use std::net::{IpAddr, SocketAddr};
+use std::ops::{Deref, DerefMut};
 use std::path::PathBuf;
+use std::sync::Mutex;
 
 use anyhow::{Context as _, Result};
-use aya::maps::{Array, HashMap, MapData, PerCpuArray};
+use aya::maps::{Array, HashMap, MapData, PerCpuArray, PerCpuValues};
 use aya::programs::{SchedClassifier, SkLookup, TestRun as _, TestRunOptions};
+use aya::util::nr_cpus;
 use aya::{Ebpf, EbpfLoader};
 use gateway_common::abi::{
-    BackendValue, Config, Counter, FlowKey, FlowValue, ListenerKey, ListenerValue, SLOTS_PER_CHUNK,
-    ServiceCounters, SlotChunk, TCP, UDP,
+    BackendValue, Config, Counter, FlowKey, FlowValue, FragmentKey, FragmentValue, ListenerKey,
+    ListenerValue, SLOTS_PER_CHUNK, ServiceCounters, SlotChunk, SteerValue, TCP, UDP,
 };
 use gateway_common::address::Address;
 use gateway_common::maps;
@@ -49,6 +52,11 @@ pub struct Outcome {
     pub frame: Vec<u8>,
 }
 
+const SMALL_SERVICES: u32 = 64;
+
+/// Source ports unless a test chooses others: those of the agent.
+const SOURCE_PORTS: Config = Config { source_port_first: 10_000, source_port_count: 20_000 };
+
 /// Small maps for tests that fill none: an emulated machine takes long to clear the default ones.
 const SMALL: [(&str, u32); 8] = [
     (maps::BACKENDS, 64),
@@ -56,12 +64,50 @@ const SMALL: [(&str, u32); 8] = [
     (maps::FRAGMENTS, 64),
     (maps::HALF_OPEN, 2_048),
     (maps::LISTENERS, 64),
-    (maps::SERVICE_COUNTERS, 64),
+    (maps::SERVICE_COUNTERS, SMALL_SERVICES),
     (maps::SLOTS, 256),
     (maps::STEERED, 64),
 ];
 
+/// Objects with empty maps that a test is done with. Loading takes seconds on an emulated machine.
+static IDLE: Mutex<Vec<Object>> = Mutex::new(Vec::new());
+
+/// An object with empty maps that goes back for the next test, unless this one failed.
+#[derive(Debug)]
+pub struct Lease(Option<Object>);
+
+impl Deref for Lease {
+    type Target = Object;
+
+    fn deref(&self) -> &Object {
+        self.0.as_ref().expect("taken on drop only")
+    }
+}
+
+impl DerefMut for Lease {
+    fn deref_mut(&mut self) -> &mut Object {
+        self.0.as_mut().expect("taken on drop only")
+    }
+}
+
+impl Drop for Lease {
+    fn drop(&mut self) {
+        if let Some(mut object) = self.0.take()
+            && !std::thread::panicking()
+        {
+            object.empty();
+            IDLE.lock().expect("no holder panics").push(object);
+        }
+    }
+}
+
 impl Object {
+    /// For tests that run packets only. What attaches, or needs maps of other sizes, loads its own.
+    pub fn lease() -> Lease {
+        let idle = IDLE.lock().expect("no holder panics").pop();
+        Lease(Some(idle.unwrap_or_else(Self::load)))
+    }
+
     pub fn load() -> Self {
         Self::load_with(|_| {})
     }
@@ -97,8 +143,40 @@ impl Object {
         let lookup: &mut SkLookup = ebpf.program_mut(maps::STEER).context("no steer")?.try_into()?;
         lookup.load().context("the verifier refuses steer")?;
         let mut object = Self { ebpf, n_chunks: 0, n_backends: 0 };
-        object.configure(Config { source_port_first: 10_000, source_port_count: 20_000 });
+        object.configure(SOURCE_PORTS);
         Ok(object)
+    }
+
+    /// Back to how it was loaded.
+    fn empty(&mut self) {
+        fn clear<K: aya::Pod, V: aya::Pod>(object: &mut Object, name: &str) {
+            let mut map = object.hash::<K, V>(name);
+            let keys: Vec<K> = map.keys().flatten().collect();
+            for key in keys {
+                map.remove(&key).unwrap_or_else(|error| panic!("clear {name}: {error}"));
+            }
+        }
+        clear::<u32, BackendValue>(self, maps::BACKENDS);
+        clear::<ListenerKey, ListenerValue>(self, maps::LISTENERS);
+        clear::<FlowKey, FlowValue>(self, maps::FLOWS);
+        clear::<FlowKey, FlowValue>(self, maps::HALF_OPEN);
+        clear::<FragmentKey, FragmentValue>(self, maps::FRAGMENTS);
+        clear::<ListenerKey, SteerValue>(self, maps::STEERED);
+        for counter in 0..Counter::ALL.len() as u32 {
+            self.set_on_every_cpu(maps::COUNTERS, counter, 0_u64);
+        }
+        for service in 0..self.n_chunks.min(SMALL_SERVICES) {
+            self.set_on_every_cpu(maps::SERVICE_COUNTERS, service, ServiceCounters::default());
+        }
+        (self.n_chunks, self.n_backends) = (0, 0);
+        self.configure(SOURCE_PORTS);
+    }
+
+    fn set_on_every_cpu<V: aya::Pod>(&mut self, name: &str, index: u32, value: V) {
+        let n_cpus = nr_cpus().expect("count CPUs").get() as usize;
+        let values = PerCpuValues::try_from(vec![value; n_cpus]).expect("one each");
+        let map = self.ebpf.map_mut(name).unwrap_or_else(|| panic!("no map {name}"));
+        PerCpuArray::try_from(map).and_then(|mut map| map.set(index, values, 0)).expect("write");
     }
 
     pub fn classifier(&mut self) -> &mut SchedClassifier {

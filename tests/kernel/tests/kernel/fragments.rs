@@ -81,7 +81,7 @@ fn flow(scene: &Scene, object: &mut Object) -> Ends {
 #[test]
 fn every_fragment_of_a_reply_carries_the_listeners_address() {
     for scene in Scene::both() {
-        let mut object = Object::load();
+        let mut object = Object::lease();
         let way = flow(&scene, &mut object);
         let fragments = cut(&reply(way), 1_480, 0x1234_5678);
         assert_eq!(fragments.len(), 3);
@@ -103,7 +103,7 @@ fn every_fragment_of_a_reply_carries_the_listeners_address() {
 #[test]
 fn fragment_that_comes_before_its_first_is_left_to_the_stack_and_counted() {
     for scene in Scene::both() {
-        let mut object = Object::load();
+        let mut object = Object::lease();
         let way = flow(&scene, &mut object);
         let fragments = cut(&reply(way), 1_480, 7);
         passes(&mut object, &fragments[1]);
@@ -114,7 +114,7 @@ fn fragment_that_comes_before_its_first_is_left_to_the_stack_and_counted() {
 #[test]
 fn fragments_of_another_datagram_do_not_follow() {
     for scene in Scene::both() {
-        let mut object = Object::load();
+        let mut object = Object::lease();
         let way = flow(&scene, &mut object);
         assert_eq!(object.run(&cut(&reply(way), 1_480, 7)[0]).action, REDIRECT);
         passes(&mut object, &cut(&reply(way), 1_480, 8)[1]);
@@ -124,7 +124,7 @@ fn fragments_of_another_datagram_do_not_follow() {
 #[test]
 fn identification_used_again_by_a_datagram_not_ours_is_forgotten() {
     for scene in Scene::both() {
-        let mut object = Object::load();
+        let mut object = Object::lease();
         let way = flow(&scene, &mut object);
         assert_eq!(object.run(&cut(&reply(way), 1_480, 7)[0]).action, REDIRECT);
         let mut stranger = way;
@@ -138,7 +138,7 @@ fn identification_used_again_by_a_datagram_not_ours_is_forgotten() {
 #[test]
 fn first_fragment_is_remembered_for_as_long_as_datagrams_are_put_together() {
     for scene in Scene::both() {
-        let mut object = Object::load();
+        let mut object = Object::lease();
         let way = flow(&scene, &mut object);
         let fragments = cut(&reply(way), 1_480, 7);
         object.run(&fragments[0]);
@@ -154,7 +154,7 @@ fn first_fragment_is_remembered_for_as_long_as_datagrams_are_put_together() {
 #[test]
 fn fragmented_datagram_of_a_client_is_left_to_the_stack_as_a_whole() {
     for scene in Scene::both() {
-        let mut object = Object::load();
+        let mut object = Object::lease();
         let request = frame::udp(scene.client, scene.vip, &[7; 3_000]);
         scene.listen(&mut object, UDP);
         for fragment in cut(&request, 1_480, 9) {

@@ -49,7 +49,7 @@ fn error_about_our_packet_reaches_the_client_with_its_own_packet_inside() {
     for scene in Scene::both() {
         for proto in [TCP, UDP] {
             for (icmp_type, code) in [too_big(&scene), port_unreachable(&scene)] {
-                let mut object = Object::load();
+                let mut object = Object::lease();
                 let (original, sent, way) = flow(&scene, &mut object, proto);
                 let error =
                     frame::icmp_error(way.destination.ip(), scene.source, icmp_type, code, least(&sent));
@@ -72,7 +72,7 @@ fn error_about_our_packet_reaches_the_client_with_its_own_packet_inside() {
 #[test]
 fn error_of_a_router_on_the_way_is_translated_too_and_does_not_show_its_address() {
     for scene in Scene::both() {
-        let mut object = Object::load();
+        let mut object = Object::lease();
         let (original, sent, _) = flow(&scene, &mut object, TCP);
         let router = if scene.vip.is_ipv4() { "10.9.9.9" } else { "2001:db8:9::9" }.parse().expect("address");
         let (icmp_type, code) = too_big(&scene);
@@ -89,7 +89,7 @@ fn error_of_a_router_on_the_way_is_translated_too_and_does_not_show_its_address(
 fn error_about_the_backends_packet_reaches_the_backend() {
     for scene in Scene::both() {
         for proto in [TCP, UDP] {
-            let mut object = Object::load();
+            let mut object = Object::lease();
             let (_, _, way) = flow(&scene, &mut object, proto);
             let original = if proto == TCP {
                 frame::tcp(way.destination, way.source, &Tcp { payload: &[1; 900], ..Tcp::new(ACK) })
@@ -111,7 +111,7 @@ fn error_about_the_backends_packet_reaches_the_backend() {
 #[test]
 fn error_about_a_half_open_flow_is_translated() {
     for scene in Scene::both() {
-        let mut object = Object::load();
+        let mut object = Object::lease();
         scene.listen(&mut object, TCP);
         let syn = scene.client_sends(&Tcp::new(frame::SYN));
         let sent = object.run(&syn).frame;
@@ -125,7 +125,7 @@ fn error_about_a_half_open_flow_is_translated() {
 #[test]
 fn error_that_quotes_less_than_the_ports_is_left_to_the_stack() {
     for scene in Scene::both() {
-        let mut object = Object::load();
+        let mut object = Object::lease();
         let (_, sent, way) = flow(&scene, &mut object, TCP);
         let (icmp_type, code) = too_big(&scene);
         let quoted = least(&sent);
@@ -141,7 +141,7 @@ fn error_that_quotes_less_than_the_ports_is_left_to_the_stack() {
 #[test]
 fn icmp_that_is_not_about_our_flows_is_left_to_the_stack() {
     for scene in Scene::both() {
-        let mut object = Object::load();
+        let mut object = Object::lease();
         let (_, sent, way) = flow(&scene, &mut object, TCP);
         // An echo request that happens to hold a packet, and an error about a flow that we do not know.
         let echo = if scene.vip.is_ipv4() { 8 } else { 128 };

@@ -17,7 +17,7 @@ fn verifier_accepts_both_programs() {
 
 #[test]
 fn object_has_every_map_under_its_name() {
-    let object = Object::load();
+    let object = Object::lease();
     for name in [
         maps::LISTENERS,
         maps::SLOTS,

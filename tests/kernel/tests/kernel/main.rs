@@ -5,9 +5,11 @@
 
 mod fragments;
 mod icmp;
+mod live;
 mod load;
 mod passing;
 mod scene;
+mod steer;
 mod tables;
 mod tcp;
 mod udp;

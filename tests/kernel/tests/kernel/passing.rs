@@ -11,7 +11,7 @@ use crate::scene::{Scene, established, half_open, passes};
 #[test]
 fn packet_for_a_port_that_is_no_listener_is_left_to_the_stack() {
     for scene in Scene::both() {
-        let mut object = Object::load();
+        let mut object = Object::lease();
         scene.listen(&mut object, TCP);
         let other = SocketAddr::new(scene.vip.ip(), 81);
         passes(&mut object, &frame::tcp(scene.client, other, &Tcp::new(SYN)));
@@ -23,7 +23,7 @@ fn packet_for_a_port_that_is_no_listener_is_left_to_the_stack() {
 #[test]
 fn syn_that_carries_other_flags_opens_nothing() {
     for scene in Scene::both() {
-        let mut object = Object::load();
+        let mut object = Object::lease();
         scene.listen(&mut object, TCP);
         for (fin, rst) in [(true, false), (false, true), (true, true)] {
             let flags = frame::Flags { fin, rst, ..SYN };
@@ -36,7 +36,7 @@ fn syn_that_carries_other_flags_opens_nothing() {
 fn last_hop_is_left_to_the_stack() {
     for scene in Scene::both() {
         for hops in [0, 1] {
-            let mut object = Object::load();
+            let mut object = Object::lease();
             scene.listen(&mut object, UDP);
             let mut frame = frame::udp(scene.client, scene.vip, b"datagram");
             frame[if scene.vip.is_ipv4() { 22 } else { 21 }] = hops;
@@ -48,7 +48,7 @@ fn last_hop_is_left_to_the_stack() {
 #[test]
 fn frame_for_another_host_is_left_to_the_stack() {
     for scene in Scene::both() {
-        let mut object = Object::load();
+        let mut object = Object::lease();
         scene.listen(&mut object, UDP);
         let mut frame = frame::udp(scene.client, scene.vip, b"datagram");
         frame[..6].copy_from_slice(&[2, 9, 9, 9, 9, 9]);
@@ -59,7 +59,7 @@ fn frame_for_another_host_is_left_to_the_stack() {
 #[test]
 fn ipv4_options_are_left_to_the_stack() {
     let [scene, _] = Scene::both();
-    let mut object = Object::load();
+    let mut object = Object::lease();
     scene.listen(&mut object, UDP);
     let plain = frame::udp(scene.client, scene.vip, b"datagram");
     // Four bytes of "no operation".
@@ -73,7 +73,7 @@ fn ipv4_options_are_left_to_the_stack() {
 #[test]
 fn ipv6_extension_headers_are_left_to_the_stack() {
     let [_, scene] = Scene::both();
-    let mut object = Object::load();
+    let mut object = Object::lease();
     scene.listen(&mut object, UDP);
     let plain = frame::udp(scene.client, scene.vip, b"datagram");
     for extension in [0, 43, 60] {
@@ -89,7 +89,7 @@ fn ipv6_extension_headers_are_left_to_the_stack() {
 fn frame_cut_at_any_byte_is_left_to_the_stack() {
     for scene in Scene::both() {
         for proto in [TCP, UDP] {
-            let mut object = Object::load();
+            let mut object = Object::lease();
             scene.listen(&mut object, proto);
             let frame = if proto == TCP {
                 scene.client_sends(&Tcp::new(SYN))
@@ -113,7 +113,7 @@ fn frame_cut_at_any_byte_is_left_to_the_stack() {
 #[test]
 fn tcp_header_that_does_not_fit_is_left_to_the_stack() {
     for scene in Scene::both() {
-        let mut object = Object::load();
+        let mut object = Object::lease();
         scene.listen(&mut object, TCP);
         let mut frame = scene.client_sends(&Tcp::new(SYN));
         let at = if scene.vip.is_ipv4() { 34 } else { 54 } + 12;
@@ -127,7 +127,7 @@ fn tcp_header_that_does_not_fit_is_left_to_the_stack() {
 #[test]
 fn other_protocols_are_left_to_the_stack() {
     for scene in Scene::both() {
-        let mut object = Object::load();
+        let mut object = Object::lease();
         scene.listen(&mut object, TCP);
         let mut frame = scene.client_sends(&Tcp::new(SYN));
         frame[if scene.vip.is_ipv4() { 23 } else { 20 }] = 132;

@@ -55,7 +55,7 @@ fn flow_that_finds_the_established_table_full_goes_on_half_open() {
 #[test]
 fn new_flow_without_a_free_source_port_is_left_to_the_stack() {
     for scene in Scene::both() {
-        let mut object = Object::load();
+        let mut object = Object::lease();
         let backend = object.backend(scene.backends[0], scene.source);
         object.listen(TCP, scene.vip, &[backend]);
         object.configure(Config { source_port_first: 20_000, source_port_count: 2 });
@@ -73,7 +73,7 @@ fn new_flow_without_a_free_source_port_is_left_to_the_stack() {
 #[test]
 fn source_port_of_a_flow_that_never_came_about_is_free_again() {
     for scene in Scene::both() {
-        let mut object = Object::load();
+        let mut object = Object::lease();
         let backend = object.backend(scene.backends[0], scene.source);
         object.listen(TCP, scene.vip, &[backend]);
         object.configure(Config { source_port_first: 20_000, source_port_count: 1 });
@@ -94,7 +94,7 @@ fn source_port_of_a_flow_that_never_came_about_is_free_again() {
 fn refused_share_is_left_to_the_stack_and_counted() {
     for scene in Scene::both() {
         for proto in [TCP, UDP] {
-            let mut object = Object::load();
+            let mut object = Object::lease();
             object.listen(proto, scene.vip, &[NO_BACKEND]);
             let frame = if proto == TCP {
                 scene.client_sends(&Tcp::new(SYN))
@@ -111,7 +111,7 @@ fn refused_share_is_left_to_the_stack_and_counted() {
 #[test]
 fn backend_of_an_id_that_is_gone_refuses() {
     for scene in Scene::both() {
-        let mut object = Object::load();
+        let mut object = Object::lease();
         object.listen(TCP, scene.vip, &[77]);
         passes(&mut object, &scene.client_sends(&Tcp::new(SYN)));
         assert_eq!(object.counter(Counter::Refused), 1);
@@ -121,7 +121,7 @@ fn backend_of_an_id_that_is_gone_refuses() {
 #[test]
 fn program_picks_by_the_shared_hash() {
     for scene in Scene::both() {
-        let mut object = Object::load();
+        let mut object = Object::lease();
         scene.listen(&mut object, TCP);
         for port in (1_024..60_000).step_by(997) {
             let scene = scene.with_client_port(port);

@@ -11,7 +11,7 @@ use crate::scene::{ANSWER, Scene, answer, backend_sends, established, half_open,
 #[test]
 fn handshake_is_translated_both_ways_and_promotes_the_flow() {
     for scene in Scene::both() {
-        let mut object = Object::load();
+        let mut object = Object::lease();
         let service = scene.listen(&mut object, TCP);
 
         let way = scene.syn(&mut object);
@@ -46,7 +46,7 @@ fn handshake_is_translated_both_ways_and_promotes_the_flow() {
 #[test]
 fn both_entries_are_mirror_images() {
     for scene in Scene::both() {
-        let mut object = Object::load();
+        let mut object = Object::lease();
         scene.listen(&mut object, TCP);
         let way = scene.handshake(&mut object);
         let forward = flow_key(TCP, scene.client, scene.vip);
@@ -61,7 +61,7 @@ fn both_entries_are_mirror_images() {
 #[test]
 fn data_of_any_length_keeps_its_checksum() {
     for scene in Scene::both() {
-        let mut object = Object::load();
+        let mut object = Object::lease();
         scene.listen(&mut object, TCP);
         let way = scene.handshake(&mut object);
         for length in [0, 1, 2, 3, 7, 100, 1459, 1460] {
@@ -78,7 +78,7 @@ fn data_of_any_length_keeps_its_checksum() {
 #[test]
 fn padded_frame_keeps_its_padding_and_its_checksum() {
     for scene in Scene::both() {
-        let mut object = Object::load();
+        let mut object = Object::lease();
         scene.listen(&mut object, TCP);
         let way = scene.handshake(&mut object);
         let segment = Tcp { payload: b"x", ..Tcp::new(ACK).acknowledging(ANSWER.wrapping_add(1)) };
@@ -92,7 +92,7 @@ fn padded_frame_keeps_its_padding_and_its_checksum() {
 #[test]
 fn retransmitted_syn_meets_the_same_backend_and_source_port() {
     for scene in Scene::both() {
-        let mut object = Object::load();
+        let mut object = Object::lease();
         scene.listen(&mut object, TCP);
         let way = scene.syn(&mut object);
         // The table changes in between: only the flow's own state says where it went.
@@ -113,7 +113,7 @@ fn retransmitted_syn_meets_the_same_backend_and_source_port() {
 #[test]
 fn retransmitted_syn_leaves_a_backend_that_is_gone() {
     for scene in Scene::both() {
-        let mut object = Object::load();
+        let mut object = Object::lease();
         scene.listen(&mut object, TCP);
         let way = scene.syn(&mut object);
         let gone = half_open(&mut object)[0].1.backend;
@@ -130,7 +130,7 @@ fn retransmitted_syn_leaves_a_backend_that_is_gone() {
 #[test]
 fn established_flow_keeps_its_backend_when_the_table_changes() {
     for scene in Scene::both() {
-        let mut object = Object::load();
+        let mut object = Object::lease();
         scene.listen(&mut object, TCP);
         let way = scene.handshake(&mut object);
         object.listen(TCP, scene.vip, &[]);
@@ -143,7 +143,7 @@ fn established_flow_keeps_its_backend_when_the_table_changes() {
 #[test]
 fn guessed_acknowledgment_does_not_promote() {
     for scene in Scene::both() {
-        let mut object = Object::load();
+        let mut object = Object::lease();
         scene.listen(&mut object, TCP);
         let way = scene.syn(&mut object);
         let blind = Tcp::new(ACK).acknowledging(ANSWER.wrapping_add(1));
@@ -166,7 +166,7 @@ fn guessed_acknowledgment_does_not_promote() {
 #[test]
 fn fin_both_ways_ends_the_flow_and_a_new_syn_starts_anew() {
     for scene in Scene::both() {
-        let mut object = Object::load();
+        let mut object = Object::lease();
         scene.listen(&mut object, TCP);
         let way = scene.handshake(&mut object);
         scene.translated(&mut object, &scene.client_sends(&Tcp::new(FIN)));
@@ -190,7 +190,7 @@ fn fin_both_ways_ends_the_flow_and_a_new_syn_starts_anew() {
 #[test]
 fn rst_marks_the_flow_until_traffic_goes_on() {
     for scene in Scene::both() {
-        let mut object = Object::load();
+        let mut object = Object::lease();
         scene.listen(&mut object, TCP);
         let way = scene.handshake(&mut object);
         let marked = |object: &mut Object| {
@@ -210,7 +210,7 @@ fn rst_marks_the_flow_until_traffic_goes_on() {
 #[test]
 fn syn_on_a_live_flow_is_the_backends_to_judge() {
     for scene in Scene::both() {
-        let mut object = Object::load();
+        let mut object = Object::lease();
         scene.listen(&mut object, TCP);
         let way = scene.handshake(&mut object);
         assert_eq!(scene.syn(&mut object), way);
@@ -224,7 +224,7 @@ fn syn_on_a_live_flow_is_the_backends_to_judge() {
 #[test]
 fn second_syn_unanswered_starts_anew() {
     for scene in Scene::both() {
-        let mut object = Object::load();
+        let mut object = Object::lease();
         scene.listen(&mut object, TCP);
         let way = scene.handshake(&mut object);
         scene.syn(&mut object);
@@ -243,7 +243,7 @@ fn second_syn_unanswered_starts_anew() {
 #[test]
 fn segment_of_no_flow_is_left_to_the_stack() {
     for scene in Scene::both() {
-        let mut object = Object::load();
+        let mut object = Object::lease();
         scene.listen(&mut object, TCP);
         for flags in [ACK, FIN, RST, frame::SYN_ACK] {
             passes(&mut object, &scene.client_sends(&Tcp::new(flags)));
@@ -255,7 +255,7 @@ fn segment_of_no_flow_is_left_to_the_stack() {
 #[test]
 fn connections_of_one_client_use_distinct_source_ports() {
     for scene in Scene::both() {
-        let mut object = Object::load();
+        let mut object = Object::lease();
         scene.listen(&mut object, TCP);
         let ways: std::collections::HashSet<_> = (0..500)
             .map(|index| {

@@ -18,7 +18,7 @@ fn reply(way: Ends, payload: &[u8]) -> Vec<u8> {
 #[test]
 fn second_datagram_of_the_client_promotes() {
     for scene in Scene::both() {
-        let mut object = Object::load();
+        let mut object = Object::lease();
         scene.listen(&mut object, UDP);
         let way = scene.translated(&mut object, &client_sends(&scene, b"one"));
         assert!(scene.backends.contains(&way.destination));
@@ -36,7 +36,7 @@ fn second_datagram_of_the_client_promotes() {
 #[test]
 fn datagrams_of_any_length_keep_their_checksum() {
     for scene in Scene::both() {
-        let mut object = Object::load();
+        let mut object = Object::lease();
         scene.listen(&mut object, UDP);
         for length in [0, 1, 2, 3, 17, 18, 19, 511, 1472] {
             let payload: Vec<u8> = (0..length).map(|index| (index * 13) as u8).collect();
@@ -55,7 +55,7 @@ fn checksum_offset(scene: &Scene) -> usize {
 #[test]
 fn checksum_of_zero_stays_zero_over_ipv4() {
     let [scene, _] = Scene::both();
-    let mut object = Object::load();
+    let mut object = Object::lease();
     scene.listen(&mut object, UDP);
     let mut frame = client_sends(&scene, b"no checksum");
     frame[checksum_offset(&scene)..][..2].fill(0);
@@ -71,7 +71,7 @@ fn checksum_of_zero_stays_zero_over_ipv4() {
 #[test]
 fn checksum_that_comes_to_zero_is_sent_as_ones() {
     for scene in Scene::both() {
-        let mut object = Object::load();
+        let mut object = Object::lease();
         scene.listen(&mut object, UDP);
         let way = scene.translated(&mut object, &client_sends(&scene, &[0, 0]));
         let at = checksum_offset(&scene);
@@ -88,7 +88,7 @@ fn checksum_that_comes_to_zero_is_sent_as_ones() {
 #[test]
 fn flow_whose_entries_are_deleted_moves_to_another_backend() {
     for scene in Scene::both() {
-        let mut object = Object::load();
+        let mut object = Object::lease();
         scene.listen(&mut object, UDP);
         for _ in 0..2 {
             scene.translated(&mut object, &client_sends(&scene, b"datagram"));
@@ -108,7 +108,7 @@ fn flow_whose_entries_are_deleted_moves_to_another_backend() {
 #[test]
 fn entry_evicted_alone_is_made_again_from_the_other() {
     for scene in Scene::both() {
-        let mut object = Object::load();
+        let mut object = Object::lease();
         scene.listen(&mut object, UDP);
         let way = scene.translated(&mut object, &client_sends(&scene, b"one"));
         let forward = flow_key(UDP, scene.client, scene.vip);
@@ -123,7 +123,7 @@ fn entry_evicted_alone_is_made_again_from_the_other() {
 #[test]
 fn datagram_longer_than_its_packet_is_left_to_the_stack() {
     for scene in Scene::both() {
-        let mut object = Object::load();
+        let mut object = Object::lease();
         scene.listen(&mut object, UDP);
         let mut frame = client_sends(&scene, b"payload");
         let at = checksum_offset(&scene) - 2;
