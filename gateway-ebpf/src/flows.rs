@@ -149,6 +149,10 @@ fn backend_answers(
         // SAFETY: as in `entry`.
         let other = unsafe { &mut *other };
         other.last_seen_s = now_s;
+        if value.flags & Flags::RESET != 0 {
+            // Refused: the client's next SYN is a new flow.
+            other.flags |= Flags::RESET;
+        }
         if flow::answers(segment.flags) {
             other.answer_sequence = segment.sequence;
             other.flags |= Flags::ANSWERED;

@@ -128,6 +128,23 @@ fn retransmitted_syn_leaves_a_backend_that_is_gone() {
 }
 
 #[test]
+fn syn_after_a_refusal_starts_anew() {
+    for scene in Scene::both() {
+        let mut object = Object::lease();
+        scene.listen(&mut object, TCP);
+        let way = scene.syn(&mut object);
+        let back = scene.translated(&mut object, &backend_sends(way, &Tcp::new(RST)));
+        assert_eq!((back.source, back.destination), (scene.vip, scene.client));
+        let other =
+            scene.backends.into_iter().find(|backend| *backend != way.destination).expect("two backends");
+        let id = object.backend(other, scene.source);
+        object.listen(TCP, scene.vip, &[id]);
+        assert_eq!(scene.syn(&mut object).destination, other);
+        assert_eq!(half_open(&mut object).len(), 2);
+    }
+}
+
+#[test]
 fn established_flow_keeps_its_backend_when_the_table_changes() {
     for scene in Scene::both() {
         let mut object = Object::lease();
