@@ -11,8 +11,8 @@ use std::path::{Path, PathBuf};
 use std::process::{Command, Stdio};
 
 use anyhow::{Context as _, Result, bail, ensure};
-use saphyr::{LoadableYamlNode as _, Scalar, Yaml};
-use serde_json::{Map, Value, json};
+use saphyr_parser::{Event, Parser, ScalarStyle};
+use serde_json::{Value, json};
 use sha2::{Digest as _, Sha256};
 
 const MODULE: &str = "sigs.k8s.io/gateway-api";
@@ -89,9 +89,8 @@ fn types(crd: &Path) -> Result<String> {
 
 /// The schema of the served version v1, which every other served version must share.
 fn schema(text: &str) -> Result<Value> {
-    let documents = Yaml::load_from_str(text)?;
-    let crds = documents.iter().map(to_json).collect::<Result<Vec<_>>>()?;
-    let crd = crds.iter().find(|crd| crd["kind"] == "CustomResourceDefinition").context("no CRD")?;
+    let documents = documents(text)?;
+    let crd = documents.iter().find(|crd| crd["kind"] == "CustomResourceDefinition").context("no CRD")?;
     let mut served: BTreeMap<&str, Value> = BTreeMap::new();
     for version in crd["spec"]["versions"].as_array().context("no versions")? {
         if version["served"] == true {
@@ -122,24 +121,51 @@ fn strip_descriptions(schema: &mut Value) {
     }
 }
 
-fn to_json(node: &Yaml<'_>) -> Result<Value> {
-    Ok(match node {
-        Yaml::Mapping(fields) => Value::Object(
-            fields
-                .iter()
-                .map(|(key, value)| Ok((key.as_str().context("a key is no string")?.into(), to_json(value)?)))
-                .collect::<Result<Map<_, _>>>()?,
-        ),
-        Yaml::Sequence(items) => Value::Array(items.iter().map(to_json).collect::<Result<_>>()?),
-        Yaml::Value(Scalar::Boolean(value)) => Value::Bool(*value),
-        Yaml::Value(Scalar::FloatingPoint(value)) => json!(value.into_inner()),
-        Yaml::Value(Scalar::Integer(value)) => json!(value),
-        Yaml::Value(Scalar::Null) => Value::Null,
-        Yaml::Value(Scalar::String(value)) => Value::String(value.to_string()),
-        Yaml::Alias(_) | Yaml::BadValue | Yaml::Representation(..) | Yaml::Tagged(..) => {
-            bail!("a CRD has no tags and no aliases")
+/// The documents of a CRD file, in which there are no tags, no anchors, and no scalars but text, integers and booleans.
+fn documents(text: &str) -> Result<Vec<Value>> {
+    let mut documents = Vec::new();
+    // Collections that are not yet at their end, each with the key that waits for its value.
+    let mut open: Vec<(Value, Option<String>)> = Vec::new();
+    for event in Parser::new_from_str(text) {
+        let done = match event?.0 {
+            Event::MappingStart(0, None) => {
+                open.push((json!({}), None));
+                continue;
+            }
+            Event::SequenceStart(0, None) => {
+                open.push((json!([]), None));
+                continue;
+            }
+            Event::MappingEnd | Event::SequenceEnd => open.pop().context("an end without a start")?.0,
+            Event::Scalar(text, style, 0, None) => scalar(&text, style),
+            Event::Nothing
+            | Event::StreamStart
+            | Event::StreamEnd
+            | Event::DocumentStart(_)
+            | Event::DocumentEnd => continue,
+            other => bail!("a CRD has no {other:?}"),
+        };
+        match open.last_mut() {
+            None => documents.push(done),
+            Some((Value::Array(items), _)) => items.push(done),
+            Some((Value::Object(fields), key)) => match key.take() {
+                Some(key) => drop(fields.insert(key, done)),
+                None => *key = Some(done.as_str().context("a key is no text")?.to_owned()),
+            },
+            Some(_) => bail!("only collections are open"),
         }
-    })
+    }
+    Ok(documents)
+}
+
+fn scalar(text: &str, style: ScalarStyle) -> Value {
+    match text {
+        _ if style != ScalarStyle::Plain => json!(text),
+        "" | "null" => Value::Null,
+        "true" => json!(true),
+        "false" => json!(false),
+        _ => text.parse::<i64>().map_or_else(|_| json!(text), |number| json!(number)),
+    }
 }
 
 fn sha256(data: &[u8]) -> String {
