@@ -14,9 +14,10 @@
 //! otherwise good is gone. Of two objects of the same kind and name the one already served stays, else the first in order.
 //! Objects come by `creationTimestamp`; those without one follow, in the order of file names and documents.
 //!
-//! **Not checked**, although the API server would: what concerns only parts of a cluster that are not here (such as
-//! clusterIP, NodePort ranges, selectors, immutability). **Deliberately allowed**, although the API server refuses
-//! it: loopback and link-local addresses in an EndpointSlice, which are of use without a cluster.
+//! **Not checked**, although the API server would: a CEL rule whose evaluation fails (see `rules`; all others are), and
+//! what concerns only parts of a cluster that are not here, such as clusterIP, NodePort ranges, selectors and
+//! immutability. **Deliberately allowed**, although the API server refuses it: loopback and link-local addresses in
+//! an EndpointSlice, which are of use without a cluster.
 //!
 //! It does not know what an object means: conditions come from `translate`.
 
@@ -29,6 +30,7 @@ mod meta;
 mod names;
 mod path;
 mod report;
+mod rules;
 mod scalar;
 mod schema;
 mod typed;

@@ -1,5 +1,5 @@
 //! The structural schemas of the Gateway API kinds, applied as the API server applies them to a new object:
-//! unknown fields found, nulls dropped, defaults filled in, then validated.
+//! unknown fields found, nulls dropped, defaults filled in, validated, and held against the CEL rules.
 //!
 //! `status` is dropped unread, as it is on creation. `metadata` is none of the schema's: see `meta`.
 //!
@@ -14,6 +14,7 @@ use serde_json::{Map, Value};
 use super::kinds::{Kind, closest};
 use super::path::{FieldPath, Segment};
 use super::report::Report;
+use super::rules::Rules;
 
 /// A longer value in a message hides what is wrong with it.
 const MAX_QUOTED: usize = 100;
@@ -25,6 +26,7 @@ pub(super) const BOOLEAN_HINT: &str =
 pub(super) struct Schema {
     structure: Value,
     validator: Validator,
+    rules: Rules,
 }
 
 /// The schema of a Gateway API kind; `None` for a kind that is not defined by a CRD.
@@ -63,7 +65,7 @@ impl Schema {
             .with_pattern_options(PatternOptions::regex())
             .build(&strict(&structure))
             .expect("a schema compiles");
-        Self { structure, validator }
+        Self { rules: Rules::new(&structure), structure, validator }
     }
 
     /// Fills in the defaults of `object`, which is without `metadata`, and reports what the schema forbids.
@@ -75,6 +77,9 @@ impl Schema {
         for error in self.validator.iter_errors(object) {
             let (path, message) = describe(&error);
             report.error(&path, message);
+        }
+        if !report.has_errors() {
+            self.rules.check(&self.structure, object, report);
         }
     }
 }
@@ -207,6 +212,10 @@ fn describe(error: &ValidationError<'_>) -> (FieldPath, String) {
     match error.kind() {
         ValidationErrorKind::Required { property: Value::String(name) } => {
             (path.field(name), "required, but missing".into())
+        }
+        ValidationErrorKind::Enum { options } => {
+            let options: Vec<_> = options.as_array().into_iter().flatten().map(Value::to_string).collect();
+            (path, format!("{} is none of {}", found(error.instance()), options.join(", ")))
         }
         ValidationErrorKind::Type { kind } => {
             let expected = match kind {

@@ -73,16 +73,16 @@ fn what_the_schema_forbids_is_told_with_its_constraint() {
         GATEWAY,
         &edits,
         expect![[r#"
-        m.yaml:9: document 1: spec.listeners[0].port: 0 is less than the minimum of 1
-        m.yaml:9: document 1: spec.listeners[0].port: 65536 is greater than the maximum of 65535
-        m.yaml:9: document 1: spec.listeners[0].port: 9999999999 is greater than the maximum of 65535
-        m.yaml:8: document 1: spec.listeners[0].name: "ht tp" does not match "^[a-z0-9]([-a-z0-9]*[a-z0-9])?(\.[a-z0-9]([-a-z0-9]*[a-z0-9])?)*$"
-        m.yaml:8: document 1: spec.listeners[0].protocol: required, but missing
-        m.yaml:5: document 1: spec.gatewayClassName: required, but missing
-        m.yaml:7: document 1: spec.addresses[0].value: the text "not an ip" is not of the form ipv4 or ipv6
-        m.yaml:11: document 1: spec.listeners[0].tls.mode: "Both" is not one of "Terminate" or "Passthrough"
-        m.yaml:6: document 1: spec.gatewayClassName: "" is shorter than 1 character
-    "#]],
+            m.yaml:9: document 1: spec.listeners[0].port: 0 is less than the minimum of 1
+            m.yaml:9: document 1: spec.listeners[0].port: 65536 is greater than the maximum of 65535
+            m.yaml:9: document 1: spec.listeners[0].port: 9999999999 is greater than the maximum of 65535
+            m.yaml:8: document 1: spec.listeners[0].name: "ht tp" does not match "^[a-z0-9]([-a-z0-9]*[a-z0-9])?(\.[a-z0-9]([-a-z0-9]*[a-z0-9])?)*$"
+            m.yaml:8: document 1: spec.listeners[0].protocol: required, but missing
+            m.yaml:5: document 1: spec.gatewayClassName: required, but missing
+            m.yaml:7: document 1: spec.addresses[0].value: the text "not an ip" is not of the form ipv4 or ipv6
+            m.yaml:11: document 1: spec.listeners[0].tls.mode: the text "Both" is none of "Terminate", "Passthrough"
+            m.yaml:6: document 1: spec.gatewayClassName: "" is shorter than 1 character
+        "#]],
     );
     let hosts = format!("  hostnames: [{}]\n  rules:", "a,".repeat(17));
     let edits = [
@@ -95,10 +95,10 @@ fn what_the_schema_forbids_is_told_with_its_constraint() {
         ROUTE,
         &edits,
         expect![[r#"
-        m.yaml:12: document 1: spec.rules[0].matches[0].path.type: "Glob" is not one of "Exact", "PathPrefix" or "RegularExpression"
-        m.yaml:15: document 1: spec.rules[0].backendRefs[0].weight: 1000001 is greater than the maximum of 1000000
-        m.yaml:8: document 1: spec.hostnames: the list has more than 16 items
-    "#]],
+            m.yaml:12: document 1: spec.rules[0].matches[0].path.type: the text "Glob" is none of "Exact", "PathPrefix", "RegularExpression"
+            m.yaml:15: document 1: spec.rules[0].backendRefs[0].weight: 1000001 is greater than the maximum of 1000000
+            m.yaml:8: document 1: spec.hostnames: the list has more than 16 items
+        "#]],
     );
     let route =
         "apiVersion: gateway.networking.k8s.io/v1\nkind: TCPRoute\nmetadata: {name: t}\nspec: {rules: []}\n";
@@ -156,6 +156,57 @@ fn wrong_types_are_told() {
         m.yaml:4: document 1: metadata.name: invalid type: boolean `true`, expected a string; in YAML y, n, yes, no, on and off are booleans unless they are quoted
         m.yaml:5: document 1: spec: invalid type: integer `1`, expected ServiceSpec
         m.yaml:5: document 1: metadata.creationTimestamp: failed to parse four digit integer as year: invalid digit, expected 0-9 but got y
+    "#]],
+    );
+}
+
+#[test]
+fn rules_between_fields_are_checked() {
+    let edits = [
+        ("    protocol: HTTP", "    protocol: HTTP\n    tls: {mode: Passthrough}"),
+        ("    protocol: HTTP", "    protocol: TLS"),
+        ("    protocol: HTTP", "    protocol: HTTP\n  - {name: b, port: 80, protocol: HTTP}"),
+        ("    protocol: HTTP", "    protocol: UDP\n    hostname: a.b"),
+    ];
+    check_edits(
+        GATEWAY,
+        &edits,
+        expect![[r#"
+        m.yaml:7: document 1: spec.listeners: tls must not be specified for protocols ['HTTP', 'TCP', 'UDP']
+        m.yaml:7: document 1: spec.listeners: tls mode must be set for protocol TLS
+        m.yaml:7: document 1: spec.listeners: Combination of port, protocol and hostname must be unique for each listener
+        m.yaml:7: document 1: spec.listeners: hostname must not be specified for protocols ['TCP', 'UDP']
+    "#]],
+    );
+    let edits = [
+        ("value: /a", "value: a"),
+        ("value: /a", "value: /a//b"),
+        ("      port: 80", "      weight: 1"),
+        ("  - name: g", "  - name: g\n  - name: g"),
+        // These differ in their namespace, a word that CEL reserves.
+        ("  - name: g", "  - name: g\n  - {name: g, namespace: other}"),
+        ("    backendRefs:", "    timeouts: {request: 1s, backendRequest: 1001ms}\n    backendRefs:"),
+        ("    backendRefs:", "    timeouts: {request: 60s, backendRequest: 1m}\n    backendRefs:"),
+    ];
+    check_edits(
+        ROUTE,
+        &edits,
+        expect![[r#"
+            m.yaml:10: document 1: spec.rules[0].matches[0].path: value must be an absolute path and start with '/' when type one of ['Exact', 'PathPrefix']
+            m.yaml:10: document 1: spec.rules[0].matches[0].path: must not contain '//' when type one of ['Exact', 'PathPrefix']
+            m.yaml:13: document 1: spec.rules[0].backendRefs[0]: Must have port for Service reference
+            m.yaml:6: document 1: spec.parentRefs: sectionName must be unique when parentRefs includes 2 or more references to the same parent
+            m.yaml:12: document 1: spec.rules[0].timeouts: backendRequest timeout cannot be longer than request timeout
+        "#]],
+    );
+    let route = "apiVersion: gateway.networking.k8s.io/v1\nkind: TLSRoute\nmetadata: {name: t}\nspec:\n  hostnames: \
+                 [a.b, '*.c']\n  rules:\n  - backendRefs: [{name: s, port: 1}]\n";
+    check_edits(
+        route,
+        &[("", ""), ("a.b", "10.0.0.1"), ("*.c", "a.*.c")],
+        expect![[r#"
+        m.yaml:5: document 1: spec.hostnames: Hostnames cannot contain an IP
+        m.yaml:5: document 1: spec.hostnames[1]: "a.*.c" does not match "^(\*\.)?[a-z0-9]([-a-z0-9]*[a-z0-9])?(\.[a-z0-9]([-a-z0-9]*[a-z0-9])?)*$"
     "#]],
     );
 }
