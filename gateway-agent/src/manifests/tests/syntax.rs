@@ -1,7 +1,13 @@
 //! Text that is no YAML, or too much of it, and forms of YAML that must make no difference.
 
-use expect_test::expect;
+use std::sync::Arc;
 
+use expect_test::expect;
+use proptest::collection::vec;
+use proptest::prelude::{ProptestConfig, any, prop_assert, proptest};
+use proptest::sample::Index;
+
+use super::super::load;
 use super::{GATEWAY, SERVICE, check, check_edit, findings, object, read};
 use crate::api::Object;
 
@@ -219,4 +225,28 @@ fn aliases_and_merges_are_expanded() {
         m.yaml:7: document 1: spec.ports[1]: port 80 of UDP is there twice
     "#]],
     );
+}
+
+proptest! {
+    #![proptest_config(ProptestConfig::with_cases(64))]
+
+    /// Whatever a file holds, reading it ends, and what is found lies in it.
+    #[test]
+    fn no_text_is_fatal(edits in vec((any::<Index>(), 0..6_usize, "[-a: \n{}\\[\\]&*!|>'\"#%@,?\t0-9\u{e4}]{0,4}"), 0..6)) {
+        let mut text: Vec<char> = format!("{GATEWAY}---\n{SERVICE}").chars().collect();
+        for (at, n_removed, new) in edits {
+            let at = at.index(text.len());
+            let end = (at + n_removed).min(text.len() - 1);
+            text.splice(at..end.max(at), new.chars());
+        }
+        let text: String = text.into_iter().collect();
+        let n_lines = text.split('\n').count();
+        for file in ["m.yaml", "m.json"] {
+            let lines: Vec<usize> = match load::parse(&Arc::from(file), text.as_bytes()) {
+                Ok(content) => content.findings.iter().map(|finding| finding.line).collect(),
+                Err(finding) => vec![finding.line],
+            };
+            prop_assert!(lines.iter().all(|line| (1..=n_lines).contains(line)), "{lines:?} of {n_lines}");
+        }
+    }
 }
