@@ -18,6 +18,8 @@ pub struct Interface {
     pub name: String,
     pub index: u32,
     pub is_loopback: bool,
+    /// Its frames have an Ethernet header, as those of veth, bridges and network cards; tunnels have none.
+    pub is_ethernet: bool,
     pub is_up: bool,
     pub addresses: Vec<IpAddr>,
 }

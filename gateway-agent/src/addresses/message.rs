@@ -28,6 +28,8 @@ const RTA_PREFSRC: u16 = 7;
 pub(super) struct Link {
     pub(super) index: u32,
     pub(super) name: String,
+    /// `ARPHRD_*`.
+    pub(super) hardware: u16,
     pub(super) flags: u32,
 }
 
@@ -142,6 +144,7 @@ fn link(body: &[u8]) -> Option<Link> {
         .next()?;
     Some(Link {
         index: u32_at(body, 4)?,
+        hardware: u16_at(body, 2)?,
         flags: u32_at(body, 8)?,
         name: String::from_utf8(name.to_vec()).ok()?,
     })

@@ -49,6 +49,7 @@ pub fn read() -> Result<Interfaces, AddressError> {
                 name: link.name,
                 index: link.index,
                 is_loopback: link.flags & libc::IFF_LOOPBACK as u32 != 0,
+                is_ethernet: link.hardware == libc::ARPHRD_ETHER,
                 is_up: link.flags & libc::IFF_UP as u32 != 0,
                 addresses: Vec::new(),
             };
