@@ -97,6 +97,7 @@ pub(super) struct State {
     backend_ids: BTreeMap<SocketAddr, u32>,
     services: BTreeMap<ListenerKey, u32>,
     retired_services: BTreeSet<u32>,
+    new_services: Vec<u32>,
     space: Space,
 }
 
@@ -152,6 +153,7 @@ impl State {
             backend_ids,
             services: BTreeMap::new(),
             retired_services,
+            new_services: Vec::new(),
             space,
         }
     }
@@ -195,10 +197,7 @@ impl State {
         self.space.reclaim();
     }
 
-    pub(super) fn has_given_back(&self) -> bool {
-        self.space.has_given_back()
-    }
-
+    #[cfg(test)]
     pub(super) fn has_retired(&self) -> bool {
         !self.retired_backends.is_empty() || !self.retired_services.is_empty()
     }
@@ -208,8 +207,18 @@ impl State {
         &self.services
     }
 
-    pub(super) fn listeners(&self) -> impl Iterator<Item = (&Vip, &ListenerValue)> {
-        self.listeners.iter()
+    /// Numbers that were given out since the last call: what was counted under them is another listener's.
+    pub(super) fn take_new_services(&mut self) -> Vec<u32> {
+        std::mem::take(&mut self.new_services)
+    }
+
+    /// Whether the kernel has an entry of this listener, also one of an earlier process.
+    pub(super) fn serves(&self, key: ListenerKey) -> bool {
+        let is_of = |vip: &Vip| {
+            let same_port = vip.transport == key.transport && vip.port == key.port.get();
+            same_port && key.address.is_none_or(|address| vip.address == address)
+        };
+        self.services.contains_key(&key) || self.listeners.keys().any(is_of)
     }
 
     /// The backends that new flows of each service may get.
@@ -342,8 +351,11 @@ impl State {
         let mut adopted = vips.keys().filter_map(|vip| self.listeners.get(vip)).map(|value| value.service);
         let free =
             || (0..).find(|service| !taken.contains(service) && !self.retired_services.contains(service));
-        let service = adopted.find(|service| !taken.contains(service)).or_else(free);
-        let service = service.expect("there are more numbers than listeners");
+        let adopted = adopted.find(|service| !taken.contains(service));
+        let service = adopted.or_else(free).expect("there are more numbers than listeners");
+        if adopted.is_none() {
+            self.new_services.push(service);
+        }
         self.retired_services.remove(&service);
         self.services.insert(key, service);
         service

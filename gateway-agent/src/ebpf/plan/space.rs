@@ -76,7 +76,8 @@ impl Space {
         }
     }
 
-    pub(super) fn has_given_back(&self) -> bool {
+    #[cfg(test)]
+    fn has_given_back(&self) -> bool {
         self.units.contains(&Unit::GivenBack)
     }
 }
