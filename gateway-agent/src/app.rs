@@ -5,12 +5,16 @@ mod worker;
 
 use std::path::Path;
 use std::process::ExitCode;
+use std::time::Duration;
 
 use clap::Parser as _;
 
-use crate::args::{Cli, Command, ServeArgs};
+use crate::args::{self, Cli, Command, ServeArgs};
 use crate::manifests;
-use crate::{holder, telemetry};
+use crate::{ebpf, holder, telemetry};
+
+/// What the worker may take beyond its grace period to take the programs off.
+const HOLDER_PATIENCE: Duration = Duration::from_secs(5);
 
 /// The whole program: arguments to exit code.
 pub fn main() -> ExitCode {
@@ -31,6 +35,9 @@ fn serve(args: &ServeArgs) -> ExitCode {
     if let Err(error) = telemetry::init(&args.log_level, args.log_format) {
         report::usage_error(&error);
         return ExitCode::from(holder::REFUSED_TO_START);
+    }
+    if args.holder_fd.is_none() && ebpf::wants_holder(args.datapath, args.bpffs.as_deref()) {
+        return holder::run(args::raw(), args.grace() + HOLDER_PATIENCE);
     }
     match worker::run(args) {
         Ok(()) => ExitCode::SUCCESS,

@@ -1,5 +1,6 @@
 //! The command line: the only module that reads argv and the environment.
 
+use std::ffi::OsString;
 use std::net::{IpAddr, SocketAddr};
 use std::num::NonZeroUsize;
 use std::ops::RangeInclusive;
@@ -125,6 +126,11 @@ impl ServeArgs {
         // The standard library's figure honours the cgroup's CPU quota and the affinity mask.
         self.workers.or_else(|| std::thread::available_parallelism().ok()).unwrap_or(NonZeroUsize::MIN)
     }
+}
+
+/// The arguments as they were given, without the program's name.
+pub fn raw() -> impl Iterator<Item = OsString> {
+    std::env::args_os().skip(1)
 }
 
 fn parse_port_range(text: &str) -> Result<RangeInclusive<u16>, String> {

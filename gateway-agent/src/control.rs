@@ -9,7 +9,7 @@ use std::sync::Arc;
 
 use crate::manifests::Load;
 use crate::metrics::Metrics;
-use crate::snapshot::{Listener, ListenerName, Protocol, Publisher, Revision, RouteName, Snapshot};
+use crate::snapshot::{Listener, ListenerName, Protocol, Publisher, Reader, Revision, RouteName, Snapshot};
 use crate::status::{self, Applied, Changes, ObjectStatus};
 use crate::store::Store;
 use crate::translate::{self, Config, Translation};
@@ -75,6 +75,11 @@ impl Control {
         true
     }
 
+    /// A further reader of what is published.
+    pub fn reader(&self) -> Reader {
+        self.publisher.reader()
+    }
+
     /// The revision that was published last; 0 before the first.
     pub const fn revision(&self) -> Revision {
         self.revision
@@ -85,17 +90,17 @@ impl Control {
     }
 
     /// Whether the data paths have spoken of what was published last.
-    pub fn is_acknowledged(&self, proxy: &Applied, kernel: Option<&Applied>) -> bool {
-        self.is_loaded && status::acknowledged(self.revision, proxy, kernel)
+    pub fn is_acknowledged(&self, proxy: &Applied, kernel: &Applied) -> bool {
+        self.is_loaded && status::acknowledged(self.revision, proxy, Some(kernel))
     }
 
     /// The conditions of all objects.
-    pub fn statuses(&self, proxy: &Applied, kernel: Option<&Applied>) -> Vec<ObjectStatus> {
-        status::join(&self.translation.statuses, self.revision, proxy, kernel)
+    pub fn statuses(&self, proxy: &Applied, kernel: &Applied) -> Vec<ObjectStatus> {
+        status::join(&self.translation.statuses, self.revision, proxy, Some(kernel))
     }
 
     /// What differs from what this returned before.
-    pub fn report(&mut self, proxy: &Applied, kernel: Option<&Applied>) -> Changes {
+    pub fn report(&mut self, proxy: &Applied, kernel: &Applied) -> Changes {
         let statuses = self.statuses(proxy, kernel);
         let changes = status::changed(&self.reported, &statuses);
         self.reported = statuses;

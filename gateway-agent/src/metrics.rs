@@ -12,7 +12,7 @@ use std::hash::Hash;
 use std::sync::atomic::{AtomicU64, Ordering};
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 
-pub use encode::{Extra, encode};
+pub use encode::{Extra, KernelFlows, encode};
 
 use crate::snapshot::{ListenerName, RouteName};
 

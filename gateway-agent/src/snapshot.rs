@@ -7,6 +7,7 @@ mod host;
 mod http;
 mod l4;
 mod publish;
+pub mod view;
 
 use std::fmt;
 use std::net::IpAddr;

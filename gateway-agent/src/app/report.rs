@@ -1,7 +1,7 @@
 //! What the user sees: findings, the table of conditions, the admin server's texts.
 
 use std::cell::RefCell;
-use std::collections::BTreeSet;
+use std::collections::{BTreeMap, BTreeSet};
 use std::io::Write as _;
 use std::rc::Rc;
 use std::sync::Arc;
@@ -12,8 +12,10 @@ use tokio::sync::watch;
 use crate::admin::Source;
 use crate::control::Control;
 use crate::drain::Drain;
+use crate::ebpf::Monitor;
 use crate::manifests::{Finding, Load, ObjectId, Severity};
-use crate::metrics::{Extra, Metrics, encode};
+use crate::metrics::{Extra, KernelFlows, Metrics, encode};
+use crate::snapshot::view::ServedView;
 use crate::snapshot::{ListenerName, Revision};
 use crate::status::view::ObjectView;
 use crate::status::{Applied, Changes, Condition, ConditionStatus, Scope, Served, names};
@@ -63,45 +65,55 @@ impl Reporter {
 /// What the admin server tells, read at each request.
 #[derive(Debug)]
 pub(super) struct AdminSource {
-    control: Rc<RefCell<Control>>,
-    proxy: watch::Receiver<Arc<Applied>>,
-    kernel: Option<watch::Receiver<Arc<Applied>>>,
-    loads: watch::Receiver<Arc<Load>>,
-    metrics: Arc<Metrics>,
-    drain: Drain,
+    pub(super) control: Rc<RefCell<Control>>,
+    pub(super) proxy: watch::Receiver<Arc<Applied>>,
+    pub(super) kernel: watch::Receiver<Arc<Applied>>,
+    pub(super) loads: watch::Receiver<Arc<Load>>,
+    pub(super) monitor: Arc<Monitor>,
+    pub(super) metrics: Arc<Metrics>,
+    pub(super) drain: Drain,
 }
 
 impl AdminSource {
-    pub(super) fn new(
-        control: Rc<RefCell<Control>>,
-        proxy: &watch::Receiver<Arc<Applied>>,
-        kernel: Option<&watch::Receiver<Arc<Applied>>>,
-        loads: &watch::Receiver<Arc<Load>>,
-        metrics: Arc<Metrics>,
-        drain: &Drain,
-    ) -> Self {
-        Self {
-            control,
-            proxy: proxy.clone(),
-            kernel: kernel.cloned(),
-            loads: loads.clone(),
-            metrics,
-            drain: drain.clone(),
+    /// How each data path serves each listener.
+    fn listener_paths(&self, control: &Control) -> Vec<(ListenerName, &'static str, &'static str)> {
+        let (proxy, kernel) = (self.proxy.borrow(), self.kernel.borrow());
+        let mut paths = Vec::new();
+        for listener in control.listeners() {
+            for (path, applied) in [("proxy", &proxy), ("kernel", &kernel)] {
+                if let Some(served) = applied.listeners.get(&listener.key) {
+                    let entry = |name: &ListenerName| (name.clone(), path, mechanism(served));
+                    paths.extend(listener.names.iter().map(entry));
+                }
+            }
         }
+        paths.sort_unstable();
+        paths.dedup();
+        paths
     }
 
-    fn applied(&self) -> (Arc<Applied>, Option<Arc<Applied>>) {
-        let kernel = self.kernel.as_ref().map(|kernel| kernel.borrow().clone());
-        (self.proxy.borrow().clone(), kernel)
+    /// What flows in the kernel carried, by the Gateway listener. A listener of several names has one route at most.
+    fn kernel_listeners(&self, control: &Control) -> Vec<(ListenerName, KernelFlows)> {
+        let mut sums: BTreeMap<ListenerName, KernelFlows> = BTreeMap::new();
+        for (key, counted) in self.monitor.listeners() {
+            let Some(listener) = control.listeners().iter().find(|listener| listener.key == key) else {
+                continue;
+            };
+            let Some(name) = listener.names.first() else { continue };
+            let sum = sums.entry(name.clone()).or_default();
+            sum.flows += counted.flows;
+            sum.received_bytes += counted.received_bytes;
+            sum.sent_bytes += counted.sent_bytes;
+        }
+        sums.into_iter().collect()
     }
 }
 
 impl Source for AdminSource {
     fn ready(&self) -> Result<(), &'static str> {
-        let (proxy, kernel) = self.applied();
         if self.drain.is_stopping() {
             Err("draining")
-        } else if proxy.revision == Revision(0) || kernel.is_some_and(|kernel| kernel.revision == Revision(0))
+        } else if self.proxy.borrow().revision == Revision(0) || self.kernel.borrow().revision == Revision(0)
         {
             Err("no snapshot is in force yet")
         } else {
@@ -110,40 +122,41 @@ impl Source for AdminSource {
     }
 
     fn metrics(&self) -> String {
-        let (proxy, kernel) = self.applied();
         let control = self.control.borrow();
-        let mut listeners = Vec::new();
-        for listener in control.listeners() {
-            for (path, applied) in [("proxy", Some(&*proxy)), ("kernel", kernel.as_deref())] {
-                let served = applied.and_then(|applied| applied.listeners.get(&listener.key));
-                if let Some(served) = served {
-                    let entry = |name: &ListenerName| (name.clone(), path, mechanism(served));
-                    listeners.extend(listener.names.iter().map(entry));
-                }
-            }
-        }
-        listeners.sort_unstable();
-        listeners.dedup();
         let findings = self.loads.borrow().findings.len();
+        let paths = self.monitor.paths();
         let extra = Extra {
             revision: control.revision().0,
             manifest_findings: u64::try_from(findings).unwrap_or(u64::MAX),
-            listeners,
-            ..Extra::default()
+            kernel: self.monitor.counters(),
+            kernel_gauges: vec![
+                ("flows", self.monitor.flows()),
+                ("unplaced_listeners", self.monitor.unplaced()),
+            ],
+            kernel_listeners: self.kernel_listeners(&control),
+            datapaths: vec![
+                ("l4", paths.l4.mechanism.unwrap_or("userspace")),
+                ("steering", paths.steering.mechanism.unwrap_or("bind")),
+            ],
+            listeners: self.listener_paths(&control),
         };
         encode(&self.metrics, &extra)
     }
 
     fn snapshot(&self) -> serde_json::Value {
-        let (proxy, kernel) = self.applied();
         let control = self.control.borrow();
-        let views: Vec<ObjectView> =
-            control.statuses(&proxy, kernel.as_deref()).iter().map(ObjectView::from).collect();
+        let statuses = control.statuses(&self.proxy.borrow(), &self.kernel.borrow());
+        let objects: Vec<ObjectView> = statuses.iter().map(ObjectView::from).collect();
+        let listeners: Vec<ServedView> =
+            control.listeners().iter().map(|served| ServedView::from(&**served)).collect();
         let findings: Vec<String> = self.loads.borrow().findings.iter().map(Finding::to_string).collect();
+        let paths = self.monitor.paths();
         json!({
             "version": env!("CARGO_PKG_VERSION"),
             "revision": control.revision().0,
-            "objects": views,
+            "datapaths": {"l4": paths.l4.to_string(), "steering": paths.steering.to_string()},
+            "objects": objects,
+            "listeners": listeners,
             "findings": findings,
         })
     }

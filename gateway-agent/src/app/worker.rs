@@ -20,6 +20,8 @@ use crate::addresses::{self, Interfaces};
 use crate::args::ServeArgs;
 use crate::control::Control;
 use crate::drain::Drain;
+use crate::ebpf::{self, Ebpf};
+use crate::holder::Client;
 use crate::manifests::{self, Load};
 use crate::metrics::Metrics;
 use crate::proxy::{Proxy, ProxyConfig, Timeouts};
@@ -50,7 +52,7 @@ struct Inputs {
     loads: watch::Receiver<Arc<Load>>,
     interfaces: watch::Receiver<Arc<Interfaces>>,
     proxy: watch::Receiver<Arc<Applied>>,
-    kernel: Option<watch::Receiver<Arc<Applied>>>,
+    kernel: watch::Receiver<Arc<Applied>>,
 }
 
 async fn serve(args: &ServeArgs, dir: PathBuf) -> anyhow::Result<()> {
@@ -60,6 +62,8 @@ async fn serve(args: &ServeArgs, dir: PathBuf) -> anyhow::Result<()> {
     let (address_task, interfaces) = addresses::watch().context("cannot follow the network's addresses")?;
     spawn_local(address_task.run());
 
+    // Before any thread: they inherit the capabilities that it raises.
+    let ebpf = start_ebpf(args)?;
     let admin_listener = admin::bind(args.admin_address)
         .await
         .with_context(|| format!("--admin-address {}", args.admin_address))?;
@@ -68,7 +72,7 @@ async fn serve(args: &ServeArgs, dir: PathBuf) -> anyhow::Result<()> {
             workers: args.worker_count(),
             drain: drain.clone(),
             metrics: metrics.clone(),
-            steering: None,
+            steering: ebpf.steering(),
             seed: seed(),
             timeouts: Timeouts::default(),
         },
@@ -78,21 +82,40 @@ async fn serve(args: &ServeArgs, dir: PathBuf) -> anyhow::Result<()> {
     let control = Rc::new(RefCell::new(Control::new(config, publisher, metrics.clone())));
     let (load_sender, loads) = watch::channel(Arc::new(Load::default()));
     let manifests = spawn_local(manifests::watch(dir, load_sender));
-    let inputs = Inputs { loads, interfaces, proxy: proxy.applied(), kernel: None };
-    let source = AdminSource::new(
-        control.clone(),
-        &inputs.proxy,
-        inputs.kernel.as_ref(),
-        &inputs.loads,
+    let inputs = Inputs { loads, interfaces, proxy: proxy.applied(), kernel: ebpf.applied() };
+    let source = AdminSource {
+        control: control.clone(),
+        proxy: inputs.proxy.clone(),
+        kernel: inputs.kernel.clone(),
+        loads: inputs.loads.clone(),
+        monitor: ebpf.monitor(),
         metrics,
-        &drain,
-    );
+        drain: drain.clone(),
+    };
     spawn_local(admin::serve(admin_listener, Rc::new(source)));
+    let reader = control.borrow().reader();
+    let kernel =
+        spawn_local(ebpf.run(reader, inputs.interfaces.clone(), inputs.proxy.clone(), drain.clone()));
     tracing::info!(version = env!("CARGO_PKG_VERSION"), admin = %args.admin_address, "started");
 
     control_loop(&control, inputs).await?;
     manifests.abort();
-    shut_down(args, &drain, proxy).await
+    shut_down(args, &drain, proxy).await?;
+    // It takes the programs off once nothing is served any more.
+    kernel.await.context("the kernel path ended badly")
+}
+
+fn start_ebpf(args: &ServeArgs) -> anyhow::Result<Ebpf> {
+    let holder = args.holder_fd.map(Client::from_raw_fd).transpose().context("--holder-fd")?;
+    let setup = ebpf::Setup {
+        mode: args.datapath,
+        bpffs: args.bpffs.clone(),
+        instance: args.instance.clone(),
+        source_ports: args.source_ports.clone(),
+        max_flows: args.max_flows,
+        holder,
+    };
+    Ok(ebpf::start(setup)?)
 }
 
 /// Feeds [`Control`] until the process is told to end.
@@ -115,30 +138,20 @@ async fn control_loop(control: &RefCell<Control>, mut inputs: Inputs) -> anyhow:
                 false
             }
             Ok(()) = inputs.proxy.changed() => false,
-            Ok(()) = next_change(inputs.kernel.as_mut()) => false,
+            Ok(()) = inputs.kernel.changed() => false,
             () = elapsed(patience.as_mut()) => true,
             _ = terminate.recv() => return Ok(()),
             _ = interrupt.recv() => return Ok(()),
         };
         let proxy = inputs.proxy.borrow_and_update().clone();
-        let kernel = inputs.kernel.as_mut().map(|kernel| kernel.borrow_and_update().clone());
+        let kernel = inputs.kernel.borrow_and_update().clone();
         let mut control = control.borrow_mut();
-        if is_due || control.is_acknowledged(&proxy, kernel.as_deref()) {
+        if is_due || control.is_acknowledged(&proxy, &kernel) {
             patience = None;
-            reporter.conditions(&control.report(&proxy, kernel.as_deref()));
+            reporter.conditions(&control.report(&proxy, &kernel));
         } else if patience.is_none() {
             patience = Some(Box::pin(tokio::time::sleep_until(Instant::now() + REPORT_PATIENCE)));
         }
-    }
-}
-
-/// Pends where there is no kernel path.
-async fn next_change(
-    receiver: Option<&mut watch::Receiver<Arc<Applied>>>,
-) -> Result<(), watch::error::RecvError> {
-    match receiver {
-        Some(receiver) => receiver.changed().await,
-        None => std::future::pending().await,
     }
 }
 

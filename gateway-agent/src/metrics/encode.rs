@@ -9,6 +9,14 @@ use prometheus_client::registry::{Registry, Unit};
 use super::{ListenerCells, Metrics, RouteCells, WorkerCells};
 use crate::snapshot::{ListenerName, RouteName};
 
+/// What the flows of one listener carried in the kernel; bytes are those of whole frames.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub struct KernelFlows {
+    pub flows: u64,
+    pub received_bytes: u64,
+    pub sent_bytes: u64,
+}
+
 /// Numbers that other parts keep themselves.
 #[derive(Clone, Debug, Default)]
 pub struct Extra {
@@ -19,6 +27,7 @@ pub struct Extra {
     pub kernel: Vec<(&'static str, u64)>,
     /// Gauges of the kernel maps, by name.
     pub kernel_gauges: Vec<(&'static str, u64)>,
+    pub kernel_listeners: Vec<(ListenerName, KernelFlows)>,
     /// Data path and the mechanism in use, such as `l4` and `tcx`.
     pub datapaths: Vec<(&'static str, &'static str)>,
     /// Listener, data path (`proxy`, `kernel`) and how it is served there.
@@ -245,6 +254,25 @@ impl Sums {
         counters(encoder, "udp_dropped", help, None, self.worker(|cells| cells.udp_dropped.value()))
     }
 
+    fn kernel(&self, read: impl Fn(&KernelFlows) -> u64) -> Series<ListenerLabels> {
+        self.extra.kernel_listeners.iter().map(|(name, flows)| (listener_labels(name), read(flows))).collect()
+    }
+
+    fn encode_kernel(&self, encoder: &mut DescriptorEncoder<'_>) -> Result<(), std::fmt::Error> {
+        let bytes = Some(&Unit::Bytes);
+        let name = |(name, value): &(&'static str, u64)| (NameLabels { name }, *value);
+        let help = "Events counted by the kernel programs";
+        counters(encoder, "kernel_events", help, None, self.extra.kernel.iter().map(name).collect())?;
+        let help = "Entries in the kernel's tables";
+        gauges(encoder, "kernel_entries", help, self.extra.kernel_gauges.iter().map(name).collect())?;
+        let help = "Flows established in the kernel";
+        counters(encoder, "kernel_flows", help, None, self.kernel(|flows| flows.flows))?;
+        let help = "Received from clients in the kernel, whole frames";
+        counters(encoder, "kernel_received", help, bytes, self.kernel(|flows| flows.received_bytes))?;
+        let help = "Sent to clients in the kernel, whole frames";
+        counters(encoder, "kernel_sent", help, bytes, self.kernel(|flows| flows.sent_bytes))
+    }
+
     fn encode_process(&self, encoder: &mut DescriptorEncoder<'_>) -> Result<(), std::fmt::Error> {
         let version = VersionLabels { version: env!("CARGO_PKG_VERSION") };
         gauges(encoder, "build", "The running version", vec![(version, 1)])?;
@@ -260,12 +288,7 @@ impl Sums {
         let mechanism =
             |(path, mechanism): &(&'static str, &'static str)| (PathLabels { path, mechanism }, 1);
         let paths = self.extra.datapaths.iter().map(mechanism).collect();
-        gauges(encoder, "datapath", "Data paths and the mechanism each uses", paths)?;
-        let name = |(name, value): &(&'static str, u64)| (NameLabels { name }, *value);
-        let help = "Events counted by the kernel programs";
-        counters(encoder, "kernel_events", help, None, self.extra.kernel.iter().map(name).collect())?;
-        let help = "Entries in the kernel's tables";
-        gauges(encoder, "kernel_entries", help, self.extra.kernel_gauges.iter().map(name).collect())
+        gauges(encoder, "datapath", "Data paths and the mechanism each uses", paths)
     }
 }
 
@@ -274,6 +297,7 @@ impl Collector for Sums {
         self.encode_listeners(&mut encoder)?;
         self.encode_routes(&mut encoder)?;
         self.encode_workers(&mut encoder)?;
+        self.encode_kernel(&mut encoder)?;
         self.encode_process(&mut encoder)
     }
 }
