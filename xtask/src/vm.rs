@@ -104,8 +104,8 @@ fn run_guest(kernel: Kernel, object: &Path, tests: &[PathBuf]) -> Result<Outcome
     let archive = initramfs(&kernel, object, tests).with_context(|| format!("kernel {}", kernel.series))?;
     fs::write(&initrd, archive)?;
     let console = logs.join(format!("{}.console", kernel.series));
-    let (end, said) = guest::run(&kernel.vmlinuz, &initrd, &console)?;
-    fs::write(logs.join(format!("{}.result", kernel.series)), &said)?;
+    let result = logs.join(format!("{}.result", kernel.series));
+    let (end, said) = guest::run(&kernel.vmlinuz, &initrd, &console, &result)?;
     fs::remove_file(initrd)?;
     Ok(Outcome { kernel, end, said, took: start.elapsed() })
 }

@@ -3,7 +3,8 @@
 //! It is emulated, never accelerated: a machine may offer `/dev/kvm` without the hardware behind it. Nothing is
 //! shared with the guest but its initial file system; it answers over a serial port.
 
-use std::io::{BufRead as _, BufReader};
+use std::fs::File;
+use std::io::{BufRead as _, BufReader, Write as _};
 use std::path::Path;
 use std::process::{Command, Stdio};
 
@@ -46,8 +47,9 @@ echo "EXIT $code"
 $box poweroff -f
 "#;
 
-/// Runs a guest to its end. Gives how it ended and all that it said.
-pub(crate) fn run(vmlinuz: &Path, initrd: &Path, console: &Path) -> Result<(End, String)> {
+/// Runs a guest to its end. Gives how it ended and all that it said, which is also written to `result` as it comes.
+pub(crate) fn run(vmlinuz: &Path, initrd: &Path, console: &Path, result: &Path) -> Result<(End, String)> {
+    let mut result = File::create(result).with_context(|| format!("cannot write {}", result.display()))?;
     let mut qemu = Command::new("timeout")
         .args(["--kill-after=5", &GUEST_SECONDS_MAX.to_string()])
         .args(["qemu-system-x86_64", "-machine", "q35", "-accel", "tcg,thread=multi", "-cpu", "max"])
@@ -72,6 +74,7 @@ pub(crate) fn run(vmlinuz: &Path, initrd: &Path, console: &Path) -> Result<(End,
         if let Some(code) = line.strip_prefix("EXIT ") {
             end = code.parse().map_or(End::Died, End::Exited);
         }
+        writeln!(result, "{line}")?;
         said.push_str(line);
         said.push('\n');
     }
