@@ -35,7 +35,7 @@ const LANES: [&[Step]; 2] = [
 ];
 
 /// Steps with real time in them, one after the other: on a machine that also compiles they would measure that.
-const ALONE: &[Step] = &[Step::Kernel, Step::Netns, Step::Vm];
+const ALONE: &[Step] = &[Step::Kernel, Step::Netns, Step::Demo, Step::Vm];
 
 struct Outcome {
     name: String,
@@ -61,7 +61,7 @@ pub(crate) fn run(args: &Args) -> Result<()> {
 
 fn everything() -> Result<Vec<Outcome>> {
     require_root(ALONE)?;
-    setup::prepare(&[Purpose::Test])?;
+    setup::prepare(&[Purpose::Test, Purpose::Demo])?;
     let mut outcomes = std::thread::scope(|scope| {
         let lanes = LANES.map(|lane| scope.spawn(move || steps(lane)));
         lanes.into_iter().flat_map(|lane| lane.join().expect("a lane does not panic")).collect::<Vec<_>>()

@@ -49,7 +49,7 @@ const GROUPS: &[Group] = &[
     Group {
         purposes: &[Purpose::Bench],
         why: "peers and load generators of the benches",
-        packages: &["nginx-light", "libnginx-mod-stream", "haproxy", "wrk", "iperf3", "nftables", "ethtool"],
+        packages: &["nginx-light", "libnginx-mod-stream", "haproxy", "wrk", "nftables"],
     },
 ];
 

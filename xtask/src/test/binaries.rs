@@ -34,10 +34,17 @@ impl Binary {
             .current_dir(&self.folder)
             .env("CARGO_MANIFEST_DIR", &self.folder)
             .env("CARGO_PKG_NAME", &self.package)
-            // Built in the same step; otherwise the first test that starts it would ask cargo.
-            .env("GATEWAY_AGENT_BIN", target_dir().join("debug/gateway-agent"));
+            .env(AGENT, agent());
         command
     }
+}
+
+/// Tells the lab which agent to start; otherwise it asks cargo for one.
+pub(super) const AGENT: &str = "GATEWAY_AGENT_BIN";
+
+/// The agent that is built together with the tests.
+pub(super) fn agent() -> PathBuf {
+    target_dir().join("debug/gateway-agent")
 }
 
 fn messages() -> PathBuf {

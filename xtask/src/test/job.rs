@@ -5,16 +5,18 @@
 
 use std::collections::BTreeSet;
 use std::fs::{self, File};
-use std::io::Write as _;
+use std::io::{Read as _, Write as _};
+use std::os::fd::IntoRawFd as _;
 use std::os::unix::process::{CommandExt as _, ExitStatusExt as _};
 use std::path::{Path, PathBuf};
 use std::process::{Child, Command, ExitStatus, Stdio};
+use std::sync::atomic::{AtomicI32, Ordering};
 use std::sync::mpsc::sync_channel;
 use std::sync::{Mutex, PoisonError};
 use std::time::Duration;
 
 use anyhow::{Context as _, Result, bail};
-use nix::sys::signal::{SigSet, Signal, killpg};
+use nix::sys::signal::{SaFlags, SigAction, SigHandler, SigSet, Signal, killpg, sigaction};
 use nix::unistd::Pid;
 
 use crate::command::{line, target_dir};
@@ -133,18 +135,30 @@ fn signal(group: i32, signal: Signal) {
     killpg(Pid::from_raw(group), signal).ok();
 }
 
+/// Where the signal handler writes.
+static WAKE_FD: AtomicI32 = AtomicI32::new(-1);
+
+extern "C" fn on_signal(_signal: libc::c_int) {
+    let byte = 0_u8;
+    // SAFETY: write(2) is async-signal-safe, the descriptor is never closed, and the byte lives on this stack.
+    unsafe { libc::write(WAKE_FD.load(Ordering::Relaxed), (&raw const byte).cast(), 1) };
+}
+
 /// From here on an interrupt ends the running commands too: they are in groups of their own, so the terminal's signal
-/// does not reach them.
+/// does not reach them. The signals are caught, not blocked: what is blocked here is blocked in every command.
 pub(super) fn stop_all_on_signal() -> Result<()> {
-    let mut signals = SigSet::empty();
+    let (mut reader, writer) = std::io::pipe().context("cannot make a pipe")?;
+    WAKE_FD.store(writer.into_raw_fd(), Ordering::Relaxed);
+    let action = SigAction::new(SigHandler::Handler(on_signal), SaFlags::SA_RESTART, SigSet::empty());
     for signal in [Signal::SIGINT, Signal::SIGTERM, Signal::SIGHUP] {
-        signals.add(signal);
+        // SAFETY: the handler does nothing but an async-signal-safe call.
+        unsafe { sigaction(signal, &action) }.context("cannot catch signals")?;
     }
-    // Before any other thread: they inherit it. Commands do not, the standard library resets it for them.
-    signals.thread_block().context("cannot block signals")?;
     std::thread::spawn(move || {
-        let Ok(received) = signals.wait() else { return };
-        eprintln!("test: {received}, stopping");
+        if reader.read_exact(&mut [0]).is_err() {
+            return;
+        }
+        eprintln!("test: interrupted, stopping");
         let groups = GROUPS.lock().unwrap_or_else(PoisonError::into_inner).clone();
         for group in &groups {
             signal(*group, Signal::SIGTERM);
@@ -171,7 +185,6 @@ fn wait_for_groups(groups: &BTreeSet<i32>) {
 
 #[cfg(test)]
 mod tests {
-    use std::io::Read as _;
     use std::os::fd::OwnedFd;
 
     use super::*;

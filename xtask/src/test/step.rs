@@ -48,6 +48,8 @@ pub(super) enum Step {
     Kernel,
     /// The agent in network namespaces
     Netns,
+    /// The demo, which is also the way a new user comes in
+    Demo,
     /// The other kernels, brought here
     Kernels,
     /// The kernel programs on the other kernels
@@ -69,18 +71,19 @@ impl Step {
             Self::Miri => "miri",
             Self::Kernel => "kernel",
             Self::Netns => "netns",
+            Self::Demo => "demo",
             Self::Kernels => "kernels",
             Self::Vm => "vm",
         }
     }
 
     pub(super) fn needs_root(self) -> bool {
-        matches!(self, Self::Kernel | Self::Netns)
+        matches!(self, Self::Kernel | Self::Netns | Self::Demo)
     }
 
     pub(super) fn needs(self) -> &'static [Self] {
         match self {
-            Self::Units | Self::Kernel | Self::Netns => &[Self::Ebpf, Self::Build],
+            Self::Units | Self::Kernel | Self::Netns | Self::Demo => &[Self::Ebpf, Self::Build],
             Self::Vm => &[Self::Ebpf, Self::Build, Self::Kernels],
             _ => &[],
         }
@@ -104,6 +107,7 @@ impl Step {
             Self::Miri => miri(log)?,
             Self::Kernel => return run_binaries(log, |binary| binary.package == KERNEL_TESTS),
             Self::Netns => return run_binaries(log, |binary| binary.package == NETNS_TESTS),
+            Self::Demo => demo(log)?,
             Self::Kernels => log.run(xtask(&["vm", "--fetch"]), STEP_LIMIT)?,
             Self::Vm => vm(log)?,
         }
@@ -147,6 +151,12 @@ fn miri(log: &mut Log) -> Result<()> {
         // proptest reads the environment, which isolation forbids.
         .env("MIRIFLAGS", "-Zmiri-disable-isolation");
     log.run(miri, STEP_LIMIT)
+}
+
+fn demo(log: &mut Log) -> Result<()> {
+    let mut demo = xtask(&["demo"]);
+    demo.env(binaries::AGENT, binaries::agent());
+    log.run(demo, STEP_LIMIT)
 }
 
 fn vm(log: &mut Log) -> Result<()> {

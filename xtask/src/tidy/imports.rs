@@ -93,6 +93,7 @@ const ONLY: &[Only] = &[
         what: &["anyhow"],
         places: &[
             "gateway-agent/src/app.rs",
+            "gateway-agent/src/app/",
             "gateway-agent/src/main.rs",
             "gateway-agent/src/telemetry.rs",
             "gateway-agent/build.rs",
