@@ -18,7 +18,7 @@ fn shares(table: &[u16], n_targets: usize) -> Vec<u64> {
 
 fn config() -> ProptestConfig {
     ProptestConfig {
-        cases: if cfg!(miri) { 2 } else { 64 },
+        cases: if cfg!(miri) { 1 } else { 64 },
         failure_persistence: None,
         ..ProptestConfig::default()
     }
