@@ -1,6 +1,14 @@
 //! The HTTP routing table of one listener.
 
+mod index;
+mod query;
+
+#[cfg(test)]
+mod tests;
+
 use std::sync::Arc;
+
+use index::PathIndex;
 
 use super::{HostTable, ListenerName, RouteName, Split};
 
@@ -76,40 +84,55 @@ pub trait RequestView {
 }
 
 /// The matches that hold for one effective host, most specific first.
-#[derive(Clone, Debug, Default, PartialEq, Eq)]
+#[derive(Clone, Debug, Default)]
 pub struct VirtualHost {
     matches: Arc<[HttpMatch]>,
+    /// Derived from `matches`.
+    index: Arc<PathIndex>,
 }
+
+impl PartialEq for VirtualHost {
+    fn eq(&self, other: &Self) -> bool {
+        self.matches == other.matches
+    }
+}
+
+impl Eq for VirtualHost {}
 
 impl VirtualHost {
     /// `matches` in the order in which they are to be tried: `translate` has sorted them by precedence
     /// (`HTTPRouteRule.matches` in `httproute_types.go`); the first that holds is taken.
     pub fn new(matches: Vec<HttpMatch>) -> Self {
-        Self { matches: matches.into() }
+        let index = Arc::new(PathIndex::new(&matches));
+        Self { matches: matches.into(), index }
     }
 
     pub fn matches(&self) -> &[HttpMatch] {
         &self.matches
     }
 
-    /// The rule that serves `request`, or `None`: 404.
+    /// The rule that serves `request`, or `None`: 404. Takes as long for ten thousand paths as for ten.
     pub fn find<R: RequestView>(&self, request: &R) -> Option<&Arc<HttpRule>> {
-        self.matches.iter().find(|candidate| candidate.holds(request)).map(|found| &found.rule)
+        let holds = |position: usize| {
+            self.matches.get(position).is_some_and(|found| found.holds_beyond_path(request))
+        };
+        let position = self.index.first(request.path(), holds)?;
+        self.matches.get(position).map(|found| &found.rule)
     }
 }
 
 impl HttpMatch {
-    fn holds<R: RequestView>(&self, request: &R) -> bool {
-        let path_holds = match &self.path {
-            PathMatch::Exact(path) => request.path() == &**path,
-            PathMatch::Prefix(prefix) => request
-                .path()
-                .strip_prefix(&**prefix)
-                .is_some_and(|rest| rest.is_empty() || rest.starts_with('/')),
-        };
-        path_holds
-            && self.method.as_deref().is_none_or(|method| method == request.method())
+    /// Whether all but the path holds.
+    fn holds_beyond_path<R: RequestView>(&self, request: &R) -> bool {
+        self.method.as_deref().is_none_or(|method| method == request.method())
             && self.headers.iter().all(|header| request.header(&header.name) == Some(header.value.as_bytes()))
-            && self.query.is_empty()
+            && self.query_holds(request)
+    }
+
+    fn query_holds<R: RequestView>(&self, request: &R) -> bool {
+        self.query.is_empty()
+            || request.query().is_some_and(|raw| {
+                self.query.iter().all(|parameter| query::holds(raw, &parameter.name, &parameter.value))
+            })
     }
 }

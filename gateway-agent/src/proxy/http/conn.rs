@@ -157,7 +157,7 @@ impl Connection<'_> {
         if let Some(cells) = &self.cells {
             cells.received_bytes.add(place.len() as u64);
         }
-        let cells = rule.map(|rule| self.worker.tables.borrow_mut().route_cells(&table, rule));
+        let cells = rule.map(|rule| self.worker.tables.borrow().route_cells(&table, rule));
         match self.decide(rule, parts) {
             Decision::Forward(set) => self.forward(set, parts, &cells.unwrap_or_default()).await,
             Decision::Answer(status) => self.answer(status, parts, cells.as_deref(), 0).await,
@@ -227,7 +227,7 @@ impl Connection<'_> {
     }
 
     fn count_connection(&mut self, table: &Table, listener: Option<&Arc<HttpVirtualListener>>) {
-        self.cells = self.worker.tables.borrow_mut().listener_cells(table, listener);
+        self.cells = self.worker.tables.borrow().listener_cells(table, listener);
         if let Some(cells) = &self.cells {
             cells.connections.add(1);
             cells.connections_active.add(1);

@@ -1,7 +1,7 @@
 //! A worker's view of the snapshot: the routing table of each listener, with the metric cells of what it names.
 
 use std::cell::RefCell;
-use std::collections::{HashMap, HashSet};
+use std::collections::HashMap;
 use std::rc::Rc;
 use std::sync::Arc;
 
@@ -23,10 +23,6 @@ pub(super) struct Tables {
     /// What `by_key` was made of.
     seen: Arc<Snapshot>,
     by_key: FastMap<ListenerKey, Rc<Table>>,
-    /// Cells live as long as their objects are configured, over snapshots.
-    routes: FastMap<RouteName, Arc<RouteCells>>,
-    listeners: FastMap<ListenerName, Arc<ListenerCells>>,
-    was_replaced: bool,
 }
 
 /// One listener's table. A request holds it to its end, also when a newer one has come.
@@ -34,100 +30,62 @@ pub(super) struct Tables {
 pub(super) struct Table {
     pub(super) http: Arc<HttpTable>,
     names: Arc<[ListenerName]>,
-    /// By the address of what `http` keeps alive.
-    routes: RefCell<FastMap<*const HttpRule, Arc<RouteCells>>>,
-    listeners: RefCell<FastMap<*const HttpVirtualListener, Arc<ListenerCells>>>,
+    cells: RefCell<Cells>,
+}
+
+/// Taken from the registry when first needed. They go with the table: what they counted stays in the registry's sum,
+/// and an object that was deleted and made anew gets new ones.
+#[derive(Debug, Default)]
+struct Cells {
+    /// By the address of what the table keeps alive.
+    by_rule: FastMap<*const HttpRule, Arc<RouteCells>>,
+    by_route: FastMap<RouteName, Arc<RouteCells>>,
+    by_listener: FastMap<ListenerName, Arc<ListenerCells>>,
 }
 
 impl Tables {
     pub(super) fn new(mut reader: Reader, metrics: Arc<Metrics>) -> Self {
         let seen = reader.current().clone();
-        Self {
-            reader,
-            metrics,
-            seen,
-            by_key: HashMap::default(),
-            routes: HashMap::default(),
-            listeners: HashMap::default(),
-            was_replaced: false,
-        }
+        Self { reader, metrics, seen, by_key: HashMap::default() }
     }
 
     /// The newest table of a listener; `None` when it is gone or speaks no HTTP.
     pub(super) fn table(&mut self, key: ListenerKey) -> Option<Rc<Table>> {
         let current = self.reader.current();
         if !Arc::ptr_eq(current, &self.seen) {
+            // Over a snapshot that was not looked at, objects may have gone and come back.
+            let is_next = current.revision.0 == self.seen.revision.0 + 1;
+            self.by_key.retain(|key, table| is_next && table.is_of(current, *key));
             self.seen = current.clone();
-            self.was_replaced = true;
-            let seen = &self.seen;
-            self.by_key.retain(|key, table| table.is_of(seen, *key));
         }
         if let Some(table) = self.by_key.get(&key) {
             return Some(table.clone());
         }
         let listener = self.seen.listener(key)?;
         let Protocol::Http(http) = &listener.protocol else { return None };
-        let table = Rc::new(Table {
-            http: http.clone(),
-            names: listener.names.clone(),
-            routes: RefCell::default(),
-            listeners: RefCell::default(),
-        });
+        let names = listener.names.clone();
+        let table = Rc::new(Table { http: http.clone(), names, cells: RefCell::default() });
         self.by_key.insert(key, table.clone());
         Some(table)
     }
 
-    pub(super) fn route_cells(&mut self, table: &Table, rule: &Arc<HttpRule>) -> Arc<RouteCells> {
-        let mut known = table.routes.borrow_mut();
-        let cells = known.entry(Arc::as_ptr(rule)).or_insert_with(|| match self.routes.get(&rule.route) {
-            Some(cells) => cells.clone(),
-            None => {
-                let cells = self.metrics.route(&rule.route);
-                self.routes.insert(rule.route.clone(), cells.clone());
-                cells
-            }
+    pub(super) fn route_cells(&self, table: &Table, rule: &Arc<HttpRule>) -> Arc<RouteCells> {
+        let Cells { by_rule, by_route, .. } = &mut *table.cells.borrow_mut();
+        let cells = by_rule.entry(Arc::as_ptr(rule)).or_insert_with(|| {
+            by_route.entry(rule.route.clone()).or_insert_with(|| self.metrics.route(&rule.route)).clone()
         });
         cells.clone()
     }
 
     /// Cells of the listener that a request came to; of the first of the port where it came to none.
     pub(super) fn listener_cells(
-        &mut self,
+        &self,
         table: &Table,
         listener: Option<&Arc<HttpVirtualListener>>,
     ) -> Option<Arc<ListenerCells>> {
-        let Some(listener) = listener else {
-            return table.names.first().map(|name| self.cells_of(name));
-        };
-        let mut known = table.listeners.borrow_mut();
-        let cells = known.entry(Arc::as_ptr(listener)).or_insert_with(|| self.cells_of(&listener.name));
-        Some(cells.clone())
-    }
-
-    fn cells_of(&mut self, name: &ListenerName) -> Arc<ListenerCells> {
-        if let Some(cells) = self.listeners.get(name) {
-            return cells.clone();
-        }
-        let cells = self.metrics.listener(name);
-        self.listeners.insert(name.clone(), cells.clone());
-        cells
-    }
-
-    /// Lets go of the cells of routes and listeners that are configured no more.
-    pub(super) fn prune(&mut self) {
-        if !std::mem::take(&mut self.was_replaced) {
-            return;
-        }
-        let mut names = HashSet::new();
-        let mut routes = HashSet::new();
-        for listener in self.seen.listeners.iter() {
-            names.extend(listener.names.iter());
-            let Protocol::Http(http) = &listener.protocol else { continue };
-            let hosts = http.listeners.values().flat_map(|listener| listener.hosts.values());
-            routes.extend(hosts.flat_map(|host| host.matches()).map(|found| &found.rule.route));
-        }
-        self.listeners.retain(|name, _| names.contains(name));
-        self.routes.retain(|name, _| routes.contains(name));
+        let name = listener.map(|listener| &listener.name).or_else(|| table.names.first())?;
+        let cells = &mut table.cells.borrow_mut().by_listener;
+        Some(cells.entry(name.clone()).or_insert_with(|| self.metrics.listener(name)).clone())
     }
 }
 

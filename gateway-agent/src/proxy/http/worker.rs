@@ -9,7 +9,7 @@ use tokio::time::Instant;
 use super::balance::{Random, Shares};
 use super::buffer::{Buffer, Buffers};
 use super::clock::Clock;
-use super::limits::{POOL_IDLE_TIMEOUT, PRUNE_TICKS, SMALL_BUFFERS_KEPT_MAX, SWEEP_TICKS, TICK};
+use super::limits::{POOL_IDLE_TIMEOUT, SMALL_BUFFERS_KEPT_MAX, SWEEP_TICKS, TICK};
 use super::pool::Pool;
 use super::table::Tables;
 use crate::drain::Drain;
@@ -90,12 +90,8 @@ impl HttpWorker {
 
     /// Does what is due between two ticks.
     fn maintain(&self, before: u64, now: u64) {
-        let is_due = |period: u64| before / period != now / period;
-        if is_due(SWEEP_TICKS) {
+        if before / SWEEP_TICKS != now / SWEEP_TICKS {
             self.pool.borrow_mut().sweep(now);
-        }
-        if is_due(PRUNE_TICKS) {
-            self.tables.borrow_mut().prune();
         }
     }
 }

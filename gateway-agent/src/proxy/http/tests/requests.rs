@@ -244,8 +244,8 @@ fn cells_count_requests_by_class_and_bytes_of_the_client() {
         expect(&mut client, OK).await;
         let table = lab.worker.tables.borrow_mut().table(key()).unwrap();
         let host = table.http.listeners.lookup("a").unwrap().hosts.lookup("a").unwrap().clone();
-        let route = lab.worker.tables.borrow_mut().route_cells(&table, &host.matches()[0].rule);
-        let listener = lab.worker.tables.borrow_mut().listener_cells(&table, None).unwrap();
+        let route = lab.worker.tables.borrow().route_cells(&table, &host.matches()[0].rule);
+        let listener = lab.worker.tables.borrow().listener_cells(&table, None).unwrap();
         until(|| route.requests[2].value() == 1).await;
         assert_eq!(route.sent_bytes.value(), OK.len() as u64);
         assert_eq!(listener.received_bytes.value(), GET.len() as u64);

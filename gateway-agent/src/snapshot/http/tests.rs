@@ -1,0 +1,174 @@
+//! The index against the plain reading of the list.
+
+use std::sync::Arc;
+
+use proptest::prelude::*;
+
+use super::{HeaderMatch, HttpAction, HttpMatch, HttpRule, PathMatch, QueryMatch, RequestView, VirtualHost};
+use crate::snapshot::{ObjectName, RouteKind, RouteName};
+
+#[derive(Clone, Debug, Default)]
+struct Request {
+    path: String,
+    method: String,
+    headers: Vec<(String, String)>,
+    query: Option<String>,
+}
+
+impl RequestView for Request {
+    fn path(&self) -> &str {
+        &self.path
+    }
+
+    fn method(&self) -> &str {
+        &self.method
+    }
+
+    fn header(&self, name: &str) -> Option<&[u8]> {
+        self.headers.iter().find(|(known, _)| known == name).map(|(_, value)| value.as_bytes())
+    }
+
+    fn query(&self) -> Option<&str> {
+        self.query.as_deref()
+    }
+}
+
+fn get(path: &str) -> Request {
+    Request { path: path.into(), method: "GET".into(), ..Request::default() }
+}
+
+/// Its rule's index is its number.
+fn numbered(number: usize, path: PathMatch) -> HttpMatch {
+    let object = ObjectName { namespace: "ns".into(), name: "route".into() };
+    let route = RouteName { kind: RouteKind::Http, object };
+    let index = u16::try_from(number).unwrap();
+    let rule = Arc::new(HttpRule { route, index, action: HttpAction::Respond(200) });
+    HttpMatch { path, method: None, headers: Arc::default(), query: Arc::default(), rule }
+}
+
+fn found(host: &VirtualHost, request: &Request) -> Option<u16> {
+    host.find(request).map(|rule| rule.index)
+}
+
+/// What the types' documentation says, word by word.
+fn found_by_reading(matches: &[HttpMatch], request: &Request) -> Option<u16> {
+    let holds = |candidate: &&HttpMatch| {
+        let path_holds = match &candidate.path {
+            PathMatch::Exact(path) => request.path == **path,
+            PathMatch::Prefix(prefix) => {
+                let rest = request.path.strip_prefix(&**prefix);
+                rest.is_some_and(|rest| rest.is_empty() || rest.starts_with('/'))
+            }
+        };
+        path_holds && candidate.holds_beyond_path(request)
+    };
+    matches.iter().find(holds).map(|found| found.rule.index)
+}
+
+fn host(paths: Vec<PathMatch>) -> VirtualHost {
+    VirtualHost::new(paths.into_iter().enumerate().map(|(n, path)| numbered(n, path)).collect())
+}
+
+#[test]
+fn prefix_holds_by_element() {
+    let host = host(vec![PathMatch::Prefix("/foo".into()), PathMatch::Prefix("".into())]);
+    for (path, expected) in [("/foo", 0), ("/foo/", 0), ("/foo/x", 0), ("/foobar", 1), ("/", 1), ("/Foo", 1)]
+    {
+        assert_eq!(found(&host, &get(path)), Some(expected), "{path}");
+    }
+    assert_eq!(found(&host, &get("*")), None);
+}
+
+// O45
+#[test]
+fn earlier_entry_wins_whatever_its_kind_and_length() {
+    let acme = PathMatch::Exact("/.well-known/acme-challenge/tok".into());
+    let in_order = host(vec![acme.clone(), PathMatch::Prefix("".into())]);
+    assert_eq!(found(&in_order, &get("/.well-known/acme-challenge/tok")), Some(0));
+    let reversed = host(vec![PathMatch::Prefix("".into()), PathMatch::Prefix("/.well-known".into()), acme]);
+    assert_eq!(found(&reversed, &get("/.well-known/acme-challenge/tok")), Some(0));
+}
+
+#[test]
+fn what_fails_beyond_the_path_falls_through_to_the_next() {
+    let mut first = numbered(0, PathMatch::Exact("/a".into()));
+    first.headers = [HeaderMatch { name: "x-env".into(), value: "Canary".into() }].into();
+    let mut second = numbered(1, PathMatch::Prefix("/a".into()));
+    second.method = Some("POST".into());
+    let mut third = numbered(2, PathMatch::Prefix("/a".into()));
+    third.query = [QueryMatch { name: "v".into(), value: "2".into() }].into();
+    let last = numbered(3, PathMatch::Prefix("".into()));
+    let host = VirtualHost::new(vec![first, second, third, last]);
+    let mut request = get("/a");
+    assert_eq!(found(&host, &request), Some(3));
+    request.query = Some("w=1&v=2".into());
+    assert_eq!(found(&host, &request), Some(2));
+    request.method = "POST".into();
+    assert_eq!(found(&host, &request), Some(1));
+    request.headers = vec![("x-env".into(), "Canary".into()), ("x-env".into(), "other".into())];
+    assert_eq!(found(&host, &request), Some(0));
+    request.headers.reverse();
+    assert_eq!(found(&host, &request), Some(1), "the first of equal names decides");
+}
+
+#[test]
+fn ten_thousand_routes_cost_no_more_looks_than_ten() {
+    let paths = (0..10_000).map(|n| PathMatch::Prefix(format!("/api/v1/service-{n}").into()));
+    let host = host(paths.chain([PathMatch::Prefix("".into())]).collect());
+    let looks = std::cell::Cell::new(0);
+    let position = host.index.first("/api/v1/service-9999/x/y/z", |_| {
+        looks.set(looks.get() + 1);
+        true
+    });
+    assert_eq!((position, looks.get()), (Some(9999), 1));
+}
+
+#[test]
+fn hosts_are_equal_by_their_matches() {
+    let paths = || vec![PathMatch::Prefix("/a".into()), PathMatch::Exact("/b".into())];
+    assert_eq!(host(paths()), host(paths()));
+    assert_ne!(host(paths()), host(paths().into_iter().rev().collect()));
+}
+
+fn path() -> impl Strategy<Value = String> {
+    "(/[ab]{0,2}){1,4}"
+}
+
+fn any_match() -> impl Strategy<Value = HttpMatch> {
+    let path = prop_oneof![
+        path().prop_map(|path| PathMatch::Exact(path.into())),
+        path().prop_map(|path| PathMatch::Prefix(path.trim_end_matches('/').into())),
+    ];
+    let parts = (path, prop::option::of("(GET|POST)"), prop::option::of("[xy]"), prop::option::of("[12]"));
+    parts.prop_map(|(path, method, header, query)| {
+        let mut found = numbered(0, path);
+        found.method = method.map(Into::into);
+        found.headers =
+            header.iter().map(|value| HeaderMatch { name: "h".into(), value: (**value).into() }).collect();
+        found.query =
+            query.iter().map(|value| QueryMatch { name: "q".into(), value: (**value).into() }).collect();
+        found
+    })
+}
+
+proptest! {
+    #[test]
+    fn index_finds_what_reading_the_list_finds(
+        matches in prop::collection::vec(any_match(), 0..24),
+        path in path(),
+        method in "(GET|POST)",
+        headers in prop::collection::vec("[xy]", 0..3),
+        query in prop::option::of("(q=[12])?&?(q=[12])?"),
+    ) {
+        let number = |(n, found): (usize, HttpMatch)| {
+            let HttpRule { route, action, .. } = (*found.rule).clone();
+            let rule = Arc::new(HttpRule { route, index: u16::try_from(n).unwrap(), action });
+            HttpMatch { rule, ..found }
+        };
+        let matches: Vec<_> = matches.into_iter().enumerate().map(number).collect();
+        let headers = headers.into_iter().map(|value| ("h".to_owned(), value)).collect();
+        let request = Request { path, method, headers, query };
+        let expected = found_by_reading(&matches, &request);
+        prop_assert_eq!(found(&VirtualHost::new(matches), &request), expected);
+    }
+}

@@ -1,0 +1,152 @@
+//! A request in steady state makes no heap allocation on the worker's thread. A test binary of its own: it replaces
+//! the allocator.
+
+use std::alloc::{GlobalAlloc, Layout, System};
+use std::cell::Cell;
+use std::io::{Read, Write};
+use std::net::{Ipv4Addr, SocketAddr, TcpListener, TcpStream};
+use std::num::NonZeroU16;
+use std::rc::Rc;
+use std::sync::Arc;
+use std::sync::atomic::{AtomicU64, Ordering};
+
+use gateway_agent::drain::Drain;
+use gateway_agent::metrics::Metrics;
+use gateway_agent::proxy::http::{HttpWorker, serve};
+use gateway_agent::snapshot::{
+    Backend, EndpointSet, HostTable, HttpAction, HttpMatch, HttpRule, HttpTable, HttpVirtualListener,
+    Listener, ListenerKey, ListenerName, ObjectName, PathMatch, Protocol, Publisher, Revision, RouteKind,
+    RouteName, Snapshot, Split, Transport, VirtualHost, WeightedBackend,
+};
+
+struct Counting;
+
+static ALLOCATIONS: AtomicU64 = AtomicU64::new(0);
+
+thread_local! {
+    static IS_WORKER: Cell<bool> = const { Cell::new(false) };
+}
+
+fn count() {
+    if IS_WORKER.get() {
+        ALLOCATIONS.fetch_add(1, Ordering::SeqCst);
+    }
+}
+
+// SAFETY: passes every call on to the system's allocator unchanged; counting neither allocates (the thread-local is
+// const-initialised and has no destructor) nor touches the memory.
+unsafe impl GlobalAlloc for Counting {
+    unsafe fn alloc(&self, layout: Layout) -> *mut u8 {
+        count();
+        // SAFETY: the caller's promises are those that `System` asks for.
+        unsafe { System.alloc(layout) }
+    }
+
+    unsafe fn dealloc(&self, memory: *mut u8, layout: Layout) {
+        // SAFETY: as above; `memory` came from `System`.
+        unsafe { System.dealloc(memory, layout) }
+    }
+
+    unsafe fn realloc(&self, memory: *mut u8, layout: Layout, size: usize) -> *mut u8 {
+        count();
+        // SAFETY: as above.
+        unsafe { System.realloc(memory, layout, size) }
+    }
+}
+
+#[global_allocator]
+static ALLOCATOR: Counting = Counting;
+
+const ANSWER: &[u8] =
+    b"HTTP/1.1 200 OK\r\nServer: test\r\nContent-Type: text/plain\r\nContent-Length: 5\r\n\r\nhello";
+
+const REQUESTS: [&[u8]; 3] = [
+    b"GET /api/v1/items?page=2 HTTP/1.1\r\nHost: shop.example.com\r\nUser-Agent: test\r\nAccept: */*\r\n\r\n",
+    b"GET /%61pi/./v1/items HTTP/1.1\r\nHost: SHOP.example.com:80\r\nX-Forwarded-For: 10.0.0.1\r\n\r\n",
+    b"POST /api/v1/items HTTP/1.1\r\nHost: shop.example.com\r\nTransfer-Encoding: chunked\r\n\r\n3\r\nabc\r\n0\r\n\r\n",
+];
+
+fn key() -> ListenerKey {
+    ListenerKey { transport: Transport::Tcp, address: None, port: NonZeroU16::MIN }
+}
+
+fn snapshot(endpoints: &[SocketAddr]) -> Snapshot {
+    let object = |name: &str| ObjectName { namespace: "default".into(), name: name.into() };
+    let addresses = endpoints.into();
+    let set = Arc::new(EndpointSet { service: object("service"), port: 80, addresses });
+    let split = Split::new(vec![WeightedBackend { weight: 1, backend: Backend::Endpoints(set) }]);
+    let route = RouteName { kind: RouteKind::Http, object: object("route") };
+    let rule = Arc::new(HttpRule { route, index: 0, action: HttpAction::Forward(split) });
+    let path = PathMatch::Prefix("/api".into());
+    let found = HttpMatch { path, method: None, headers: Arc::default(), query: Arc::default(), rule };
+    let mut hosts = HostTable::default();
+    hosts.insert(Some("*.example.com"), Arc::new(VirtualHost::new(vec![found])));
+    let name = ListenerName { gateway: object("gateway"), section: "http".into() };
+    let mut listeners = HostTable::default();
+    listeners.insert(None, Arc::new(HttpVirtualListener { name: name.clone(), hosts }));
+    let protocol = Protocol::Http(Arc::new(HttpTable { listeners }));
+    let listener = Arc::new(Listener { key: key(), names: [name].into(), protocol });
+    Snapshot { revision: Revision(1), listeners: [listener].into() }
+}
+
+/// Answers whatever comes in one piece.
+fn serve_answers() -> SocketAddr {
+    let listener = TcpListener::bind((Ipv4Addr::LOCALHOST, 0)).unwrap();
+    let address = listener.local_addr().unwrap();
+    std::thread::spawn(move || {
+        for stream in listener.incoming() {
+            let mut stream = stream.unwrap();
+            std::thread::spawn(move || {
+                let mut buffer = [0; 4096];
+                while matches!(stream.read(&mut buffer), Ok(length) if length > 0) {
+                    stream.write_all(ANSWER).unwrap();
+                }
+            });
+        }
+    });
+    address
+}
+
+fn run_worker(listener: TcpListener, endpoints: [SocketAddr; 2]) {
+    let runtime = tokio::runtime::Builder::new_current_thread().enable_all().build().unwrap();
+    let publisher = Publisher::default();
+    publisher.publish(Arc::new(snapshot(&endpoints)));
+    let worker = HttpWorker::new(publisher.reader(), Arc::new(Metrics::default()), Drain::default(), 1);
+    let worker = Rc::new(worker);
+    IS_WORKER.set(true);
+    tokio::task::LocalSet::new().block_on(&runtime, async move {
+        listener.set_nonblocking(true).unwrap();
+        let listener = tokio::net::TcpListener::from_std(listener).unwrap();
+        let local = listener.local_addr().unwrap();
+        loop {
+            let (stream, peer) = listener.accept().await.unwrap();
+            tokio::task::spawn_local(serve(stream, peer, local, key(), worker.clone()));
+        }
+    });
+}
+
+fn ask(client: &mut TcpStream, n: usize) {
+    client.write_all(REQUESTS[n % REQUESTS.len()]).unwrap();
+    let mut answer = [0; ANSWER.len()];
+    client.read_exact(&mut answer).unwrap();
+    assert_eq!(answer, ANSWER);
+}
+
+#[test]
+fn request_in_steady_state_allocates_nothing() {
+    let endpoints = [serve_answers(), serve_answers()];
+    let listener = TcpListener::bind((Ipv4Addr::LOCALHOST, 0)).unwrap();
+    let address = listener.local_addr().unwrap();
+    std::thread::spawn(move || run_worker(listener, endpoints));
+    let mut client = TcpStream::connect(address).unwrap();
+    client.set_nodelay(true).unwrap();
+    for n in 0..200 {
+        ask(&mut client, n);
+    }
+    let before = ALLOCATIONS.load(Ordering::SeqCst);
+    assert!(before > 0, "the worker's thread is not counted");
+    for n in 0..3000 {
+        ask(&mut client, n);
+    }
+    assert_eq!(ALLOCATIONS.load(Ordering::SeqCst) - before, 0, "allocations in 3000 requests");
+}
