@@ -1,15 +1,15 @@
 //! One client connection: its requests one after the other, each routed by the newest snapshot.
 
+mod reply;
+
 use std::future::poll_fn;
 use std::net::SocketAddr;
 use std::ops::Range;
-use std::pin::Pin;
 use std::rc::Rc;
 use std::sync::Arc;
 use std::task::Poll;
-use std::time::Duration;
 
-use tokio::io::AsyncWrite;
+use reply::Before;
 use tokio::net::TcpStream;
 
 use super::balance::Tried;
@@ -17,18 +17,16 @@ use super::buffer::Buffer;
 use super::clock::{Due, Timer};
 use super::error::{Kind, ProxyError};
 use super::exchange::{Client, End, Exchange, Report};
-use super::limits::{
-    BODY_STALL_TIMEOUT, HEAD_TIMEOUT, IDLE_TIMEOUT, LINGER_BYTES_MAX, LINGER_TIMEOUT, RETRIES_MAX,
-};
+use super::limits::{HEAD_TIMEOUT, IDLE_TIMEOUT, RETRIES_MAX};
 use super::pool::Liveness;
 use super::table::Table;
 use super::tunnel::Moved;
 use super::worker::{HttpWorker, Parts};
-use super::{respond, tunnel, upstream};
+use super::{tunnel, upstream};
 use crate::metrics::{ListenerCells, RouteCells};
 use crate::proxy::h1::encode::{self, Forwarded, Persistence};
 use crate::proxy::h1::request::{Asked, MethodKind};
-use crate::proxy::h1::{Body, Framing, HeadError, Scanner};
+use crate::proxy::h1::{Framing, HeadError, Scanner};
 use crate::snapshot::{
     Backend, EndpointSet, HttpAction, HttpRule, HttpVirtualListener, ListenerKey, RequestView,
 };
@@ -160,12 +158,12 @@ impl Connection<'_> {
         let cells = rule.map(|rule| self.worker.tables.borrow().route_cells(&table, rule));
         match self.decide(rule, parts) {
             Decision::Forward(set) => self.forward(set, parts, &cells.unwrap_or_default()).await,
-            Decision::Answer(status) => self.answer(status, parts, cells.as_deref(), 0).await,
+            Decision::Answer(status) => self.answer(status, parts, cells.as_deref(), Before::default()).await,
             Decision::Fail(error) => {
                 if let Some(cells) = &cells {
                     cells.refused.add(1);
                 }
-                self.answer(error.status().unwrap_or(500), parts, cells.as_deref(), 0).await
+                self.answer(error.status().unwrap_or(500), parts, cells.as_deref(), Before::default()).await
             }
         }
     }
@@ -272,7 +270,7 @@ impl Connection<'_> {
             let connected = upstream::connect(&worker, set, &mut tried, liveness, &self.timer, cells).await;
             let mut upstream = match connected {
                 Ok(upstream) => upstream,
-                Err(error) => return self.fail(error, parts, cells, 0).await,
+                Err(error) => return self.fail(error, parts, cells, Before::default()).await,
             };
             let (end, report) = self.exchange(&mut upstream.stream, parts).await;
             match end {
@@ -340,7 +338,7 @@ impl Connection<'_> {
         cells: &RouteCells,
     ) -> Next {
         if report.status.is_none() {
-            return self.fail(error, parts, cells, report.n_head_written).await;
+            return self.fail(error, parts, cells, Before::of(report)).await;
         }
         self.count(report.status.unwrap_or(0), parts, Some(cells), report.moved);
         if report.ends_by_close { Next::Reset } else { Next::Close }
@@ -351,13 +349,13 @@ impl Connection<'_> {
         error: ProxyError,
         parts: &mut Parts,
         cells: &RouteCells,
-        n_written: usize,
+        before: Before,
     ) -> Next {
         let Some(status) = error.status() else {
             self.count(0, parts, Some(cells), Moved::default());
             return Next::Close;
         };
-        self.answer(status, parts, Some(cells), n_written).await
+        self.answer(status, parts, Some(cells), before).await
     }
 
     async fn tunnel(
@@ -378,126 +376,5 @@ impl Connection<'_> {
         )
         .await;
         self.count_bytes(Some(cells), moved);
-    }
-
-    /// Refuses what could not be read as a request, so that nothing after it can be either.
-    async fn refuse(&mut self, error: ProxyError, parts: &mut Parts) -> Next {
-        tracing::debug!(%error, src.addr = %self.client_text, "request refused");
-        let table = self.worker.tables.borrow_mut().table(self.key);
-        if let (Some(table), None) = (&table, &self.cells) {
-            self.count_connection(table, None);
-        }
-        if let Some(cells) = &self.cells {
-            cells.unrouted.add(1);
-        }
-        let Some(status) = error.status() else { return Next::Close };
-        parts.response_out.clear();
-        respond::append(status, MethodKind::Other, Persistence::Close, &mut parts.response_out);
-        self.write_out(parts, 0).await;
-        Next::Linger
-    }
-
-    /// Answers a request whose head was read. `n_written` of the interim heads before are sent already.
-    async fn answer(
-        &mut self,
-        status: u16,
-        parts: &mut Parts,
-        cells: Option<&RouteCells>,
-        n_written: usize,
-    ) -> Next {
-        // A body that has come already is skipped; for one still to come the connection is not kept.
-        let mut body = Body::new(parts.request.framing);
-        let skipped = body.take(self.buffer.data());
-        if let Ok(length) = skipped {
-            self.buffer.consume(length);
-        }
-        let may_persist = parts.request.keep_alive
-            && skipped.is_ok()
-            && body.is_done()
-            && n_written == 0
-            && !self.worker.clock.is_stopping();
-        let persistence = match (may_persist, parts.request.is_http_1_0) {
-            (false, _) => Persistence::Close,
-            (true, false) => Persistence::Implied,
-            (true, true) => Persistence::KeepAlive,
-        };
-        if n_written == 0 {
-            parts.response_out.clear();
-        }
-        respond::append(status, parts.request.method_kind, persistence, &mut parts.response_out);
-        let is_written = self.write_out(parts, n_written).await;
-        let n_sent = parts.response_out.len() as u64;
-        self.count(status, parts, cells, Moved { n_received: 0, n_sent });
-        match persistence {
-            _ if !is_written => Next::Close,
-            Persistence::Close if body.is_done() && self.buffer.is_empty() => Next::Close,
-            Persistence::Close => Next::Linger,
-            Persistence::Implied | Persistence::KeepAlive => Next::Request,
-        }
-    }
-
-    /// One request ends with `status`; 0: without an answer. `moved`: all that was sent, and of what was received
-    /// the body.
-    fn count(&self, status: u16, parts: &Parts, cells: Option<&RouteCells>, moved: Moved) {
-        if let Some(cells) = cells {
-            let class = usize::from(status / 100);
-            cells.requests.get(class).unwrap_or(&cells.requests[0]).add(1);
-            cells.received_bytes.add(parts.request_out.len() as u64);
-        }
-        self.count_bytes(cells, moved);
-    }
-
-    fn count_bytes(&self, cells: Option<&RouteCells>, moved: Moved) {
-        if let Some(cells) = cells {
-            cells.received_bytes.add(moved.n_received);
-            cells.sent_bytes.add(moved.n_sent);
-        }
-        if let Some(cells) = &self.cells {
-            cells.received_bytes.add(moved.n_received);
-            cells.sent_bytes.add(moved.n_sent);
-        }
-    }
-
-    /// Writes what is prepared for the client; false when it cannot be written in time.
-    async fn write_out(&mut self, parts: &Parts, n_written: usize) -> bool {
-        let mut rest = parts.response_out.get(n_written..).unwrap_or_default();
-        self.timer.arm(BODY_STALL_TIMEOUT);
-        poll_fn(|cx| {
-            while !rest.is_empty() {
-                match Pin::new(&mut self.client).poll_write(cx, rest) {
-                    Poll::Ready(Ok(length)) if length > 0 => rest = rest.get(length..).unwrap_or_default(),
-                    Poll::Ready(_) => return Poll::Ready(false),
-                    Poll::Pending => return self.timer.poll(cx).map(|_| false),
-                }
-            }
-            Poll::Ready(true)
-        })
-        .await
-    }
-
-    /// Closes the sending side and throws away what still comes, within bounds.
-    async fn linger(&mut self) {
-        self.timer.arm(LINGER_TIMEOUT);
-        let mut n_left = LINGER_BYTES_MAX;
-        if socket2::SockRef::from(&self.client).shutdown(std::net::Shutdown::Write).is_err() {
-            return;
-        }
-        poll_fn(|cx| {
-            while n_left > 0 {
-                self.buffer.clear();
-                match self.buffer.poll_fill(cx, &mut self.client, &self.worker.buffers) {
-                    Poll::Ready(Ok(length)) if length > 0 => n_left = n_left.saturating_sub(length as u64),
-                    Poll::Ready(_) => return Poll::Ready(()),
-                    Poll::Pending => return self.timer.poll(cx).map(|_| ()),
-                }
-            }
-            Poll::Ready(())
-        })
-        .await;
-    }
-
-    fn reset(&self) {
-        // Where it fails the socket is broken, which is what was wanted.
-        socket2::SockRef::from(&self.client).set_linger(Some(Duration::ZERO)).ok();
     }
 }

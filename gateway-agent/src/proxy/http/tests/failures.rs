@@ -103,6 +103,29 @@ fn unanswered_request_is_repeated_once_where_twice_is_as_good() {
 }
 
 #[test]
+fn failed_request_takes_nothing_of_the_next_one() {
+    run(async |lab| {
+        let address = server(|mut stream, _| async move {
+            while let Some(request) = read_request(&mut stream).await {
+                if request.starts_with("POST") {
+                    return;
+                }
+                stream.write_all(OK.as_bytes()).await.unwrap();
+            }
+        })
+        .await;
+        lab.route_to(&[address]);
+        let mut client = lab.connect().await;
+        client.write_all(&[POST, GET, POST, GET].concat()).await.unwrap();
+        for _ in 0..2 {
+            expect(&mut client, "HTTP/1.1 502 Bad Gateway\r\nContent-Type: text/plain\r\nContent-Length: 12\r\n\r\nBad Gateway\n")
+                .await;
+            expect(&mut client, OK).await;
+        }
+    });
+}
+
+#[test]
 fn server_that_never_answers_is_asked_twice_at_most() {
     run(async |lab| {
         let n_connections = Rc::new(Cell::new(0));
@@ -267,12 +290,13 @@ fn good_client_is_served_beside_many_silent_ones() {
 #[test]
 fn client_that_leaves_cancels_its_request() {
     run(async |lab| {
-        let n_cancelled = Rc::new(Cell::new(0));
-        let count = n_cancelled.clone();
+        let (n_begun, n_cancelled) = (Rc::new(Cell::new(0)), Rc::new(Cell::new(0)));
+        let (begun, count) = (n_begun.clone(), n_cancelled.clone());
         let address = server(move |mut stream, _| {
-            let count = count.clone();
+            let (begun, count) = (begun.clone(), count.clone());
             async move {
                 read_head(&mut stream).await;
+                begun.set(begun.get() + 1);
                 while matches!(stream.read(&mut [0; 64]).await, Ok(n) if n > 0) {}
                 count.set(count.get() + 1);
             }
@@ -287,9 +311,7 @@ fn client_that_leaves_cancels_its_request() {
         drop(client);
         let mut client = lab.connect().await;
         client.write_all(GET).await.unwrap();
-        for _ in 0..20 {
-            tokio::task::yield_now().await;
-        }
+        until(|| n_begun.get() == 3).await;
         reset(client);
         until(|| n_cancelled.get() == 3).await;
     });

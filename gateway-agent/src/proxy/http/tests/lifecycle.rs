@@ -63,12 +63,14 @@ fn request_under_way_is_not_touched_by_a_snapshot_change() {
 fn idle_connections_close_at_once_when_stopping_and_busy_ones_after_their_answer() {
     run(async |lab| {
         let go = Rc::new(tokio::sync::Notify::new());
-        let gate = go.clone();
+        let is_busy = Rc::new(Cell::new(false));
+        let (gate, busy_flag) = (go.clone(), is_busy.clone());
         let address = server(move |mut stream, _| {
-            let gate = gate.clone();
+            let (gate, is_busy) = (gate.clone(), busy_flag.clone());
             async move {
                 while let Some(head) = read_head(&mut stream).await {
                     if head.starts_with("GET /slow") {
+                        is_busy.set(true);
                         gate.notified().await;
                     }
                     stream.write_all(OK.as_bytes()).await.unwrap();
@@ -83,7 +85,7 @@ fn idle_connections_close_at_once_when_stopping_and_busy_ones_after_their_answer
         let mut silent = lab.connect().await;
         let mut busy = lab.connect().await;
         busy.write_all(b"GET /slow HTTP/1.1\r\nHost: a\r\n\r\n").await.unwrap();
-        tokio::time::sleep(Duration::from_millis(20)).await;
+        until(|| is_busy.get()).await;
         lab.drain.stop();
         assert_eq!(read_to_end(&mut idle).await, "");
         assert_eq!(read_to_end(&mut silent).await, "");

@@ -1,0 +1,181 @@
+//! Answers of the proxy itself, counting, and the ways to end a connection.
+
+use std::future::poll_fn;
+use std::net::Shutdown;
+use std::pin::Pin;
+use std::task::Poll;
+use std::time::Duration;
+
+use tokio::io::AsyncWrite;
+
+use super::super::error::ProxyError;
+use super::super::exchange::Report;
+use super::super::limits::{BODY_STALL_TIMEOUT, LINGER_BYTES_MAX, LINGER_TIMEOUT};
+use super::super::respond;
+use super::super::tunnel::Moved;
+use super::super::worker::Parts;
+use super::{Connection, Next};
+use crate::metrics::RouteCells;
+use crate::proxy::h1::encode::Persistence;
+use crate::proxy::h1::request::MethodKind;
+use crate::proxy::h1::{Body, Framing};
+
+/// What happened to a request before the proxy answers it itself.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub(super) struct Before {
+    /// Of interim heads in `response_out`, what is sent already.
+    n_head_written: usize,
+    body: BodyState,
+}
+
+/// Where the client's buffer stands.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+enum BodyState {
+    /// Somewhere in the body.
+    Begun,
+    /// Behind the body: what follows is the next request.
+    Read,
+    /// Before the body.
+    #[default]
+    Untouched,
+}
+
+impl Before {
+    /// After a failed exchange.
+    pub(super) fn of(report: Report) -> Self {
+        let body = if report.request_is_read { BodyState::Read } else { BodyState::Begun };
+        Self { n_head_written: report.n_head_written, body }
+    }
+}
+
+impl Connection<'_> {
+    /// Refuses what could not be read as a request, so that nothing after it can be either.
+    pub(super) async fn refuse(&mut self, error: ProxyError, parts: &mut Parts) -> Next {
+        tracing::debug!(%error, src.addr = %self.client_text, "request refused");
+        let table = self.worker.tables.borrow_mut().table(self.key);
+        if let (Some(table), None) = (&table, &self.cells) {
+            self.count_connection(table, None);
+        }
+        if let Some(cells) = &self.cells {
+            cells.unrouted.add(1);
+        }
+        let Some(status) = error.status() else { return Next::Close };
+        parts.response_out.clear();
+        respond::append(status, MethodKind::Other, Persistence::Close, &mut parts.response_out);
+        self.write_out(parts, 0).await;
+        Next::Linger
+    }
+
+    /// Answers a request whose head was read.
+    pub(super) async fn answer(
+        &mut self,
+        status: u16,
+        parts: &mut Parts,
+        cells: Option<&RouteCells>,
+        before: Before,
+    ) -> Next {
+        let Before { n_head_written, body } = before;
+        let has_read_body = self.skip_body(body, parts.request.framing);
+        let may_persist = parts.request.keep_alive
+            && has_read_body
+            && n_head_written == 0
+            && !self.worker.clock.is_stopping();
+        let persistence = match (may_persist, parts.request.is_http_1_0) {
+            (false, _) => Persistence::Close,
+            (true, false) => Persistence::Implied,
+            (true, true) => Persistence::KeepAlive,
+        };
+        if n_head_written == 0 {
+            parts.response_out.clear();
+        }
+        respond::append(status, parts.request.method_kind, persistence, &mut parts.response_out);
+        let is_written = self.write_out(parts, n_head_written).await;
+        let n_sent = parts.response_out.len() as u64;
+        self.count(status, parts, cells, Moved { n_received: 0, n_sent });
+        match persistence {
+            _ if !is_written => Next::Close,
+            Persistence::Close if has_read_body && self.buffer.is_empty() => Next::Close,
+            Persistence::Close => Next::Linger,
+            Persistence::Implied | Persistence::KeepAlive => Next::Request,
+        }
+    }
+
+    /// Skips a body that has come already. False where some is still to come: the connection is not kept for it.
+    fn skip_body(&mut self, state: BodyState, framing: Framing) -> bool {
+        match state {
+            BodyState::Read => true,
+            BodyState::Begun => false,
+            BodyState::Untouched => {
+                let mut body = Body::new(framing);
+                let skipped = body.take(self.buffer.data());
+                self.buffer.consume(skipped.unwrap_or(0));
+                skipped.is_ok() && body.is_done()
+            }
+        }
+    }
+
+    /// One request ends with `status`; 0: without an answer. `moved`: all that was sent, and of what was received
+    /// the body.
+    pub(super) fn count(&self, status: u16, parts: &Parts, cells: Option<&RouteCells>, moved: Moved) {
+        if let Some(cells) = cells {
+            let class = usize::from(status / 100);
+            cells.requests.get(class).unwrap_or(&cells.requests[0]).add(1);
+            cells.received_bytes.add(parts.request_out.len() as u64);
+        }
+        self.count_bytes(cells, moved);
+    }
+
+    pub(super) fn count_bytes(&self, cells: Option<&RouteCells>, moved: Moved) {
+        if let Some(cells) = cells {
+            cells.received_bytes.add(moved.n_received);
+            cells.sent_bytes.add(moved.n_sent);
+        }
+        if let Some(cells) = &self.cells {
+            cells.received_bytes.add(moved.n_received);
+            cells.sent_bytes.add(moved.n_sent);
+        }
+    }
+
+    /// Writes what is prepared for the client; false when it cannot be written in time.
+    async fn write_out(&mut self, parts: &Parts, n_written: usize) -> bool {
+        let mut rest = parts.response_out.get(n_written..).unwrap_or_default();
+        self.timer.arm(BODY_STALL_TIMEOUT);
+        poll_fn(|cx| {
+            while !rest.is_empty() {
+                match Pin::new(&mut self.client).poll_write(cx, rest) {
+                    Poll::Ready(Ok(length)) if length > 0 => rest = rest.get(length..).unwrap_or_default(),
+                    Poll::Ready(_) => return Poll::Ready(false),
+                    Poll::Pending => return self.timer.poll(cx).map(|_| false),
+                }
+            }
+            Poll::Ready(true)
+        })
+        .await
+    }
+
+    /// Closes the sending side and throws away what still comes, within bounds.
+    pub(super) async fn linger(&mut self) {
+        self.timer.arm(LINGER_TIMEOUT);
+        let mut n_left = LINGER_BYTES_MAX;
+        if socket2::SockRef::from(&self.client).shutdown(Shutdown::Write).is_err() {
+            return;
+        }
+        poll_fn(|cx| {
+            while n_left > 0 {
+                self.buffer.clear();
+                match self.buffer.poll_fill(cx, &mut self.client, &self.worker.buffers) {
+                    Poll::Ready(Ok(length)) if length > 0 => n_left = n_left.saturating_sub(length as u64),
+                    Poll::Ready(_) => return Poll::Ready(()),
+                    Poll::Pending => return self.timer.poll(cx).map(|_| ()),
+                }
+            }
+            Poll::Ready(())
+        })
+        .await;
+    }
+
+    pub(super) fn reset(&self) {
+        // Where it fails the socket is broken, which is what was wanted.
+        socket2::SockRef::from(&self.client).set_linger(Some(Duration::ZERO)).ok();
+    }
+}
