@@ -85,6 +85,11 @@ impl Control {
         self.revision
     }
 
+    /// What was published last.
+    pub fn snapshot(&self) -> Snapshot {
+        Snapshot { revision: self.revision, listeners: self.translation.listeners.clone() }
+    }
+
     pub fn listeners(&self) -> &[Arc<Listener>] {
         &self.translation.listeners
     }

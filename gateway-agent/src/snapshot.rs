@@ -7,7 +7,6 @@ mod host;
 mod http;
 mod l4;
 mod publish;
-pub mod view;
 
 use std::fmt;
 use std::net::IpAddr;

@@ -15,10 +15,9 @@ use crate::drain::Drain;
 use crate::ebpf::Monitor;
 use crate::manifests::{Finding, Load, ObjectId, Severity};
 use crate::metrics::{Extra, KernelFlows, Metrics, encode};
-use crate::snapshot::view::ServedView;
 use crate::snapshot::{ListenerName, Revision};
-use crate::status::view::ObjectView;
-use crate::status::{Applied, Changes, Condition, ConditionStatus, Scope, Served, names};
+use crate::status::view::{ObjectView, snapshot_view};
+use crate::status::{self, Applied, Changes, ObjectProblem, Served};
 use crate::store::Store;
 use crate::translate::{Config, translate};
 
@@ -147,16 +146,14 @@ impl Source for AdminSource {
         let control = self.control.borrow();
         let statuses = control.statuses(&self.proxy.borrow(), &self.kernel.borrow());
         let objects: Vec<ObjectView> = statuses.iter().map(ObjectView::from).collect();
-        let listeners: Vec<ServedView> =
-            control.listeners().iter().map(|served| ServedView::from(&**served)).collect();
+        let served = snapshot_view(&control.snapshot(), &self.proxy.borrow(), Some(&self.kernel.borrow()));
         let findings: Vec<String> = self.loads.borrow().findings.iter().map(Finding::to_string).collect();
         let paths = self.monitor.paths();
         json!({
             "version": env!("CARGO_PKG_VERSION"),
-            "revision": control.revision().0,
+            "snapshot": served,
             "datapaths": {"l4": paths.l4.to_string(), "steering": paths.steering.to_string()},
             "objects": objects,
-            "listeners": listeners,
             "findings": findings,
         })
     }
@@ -175,36 +172,14 @@ fn mechanism(served: &Served) -> &'static str {
 pub(super) fn condition_findings(load: &Load, config: &Config) -> Vec<Finding> {
     let mut store = Store::default();
     store.replace_all(&load.objects);
-    let mut findings = Vec::new();
-    for status in translate(&store, config).statuses {
-        let is_it = |id: &ObjectId| id.kind.as_str() == status.kind && id.name == status.name;
-        let Some((id, _)) = load.places.iter().find(|(id, _)| is_it(id)) else { continue };
-        for scope in &status.scopes {
-            let field = match &scope.scope {
-                Scope::Object => String::new(),
-                Scope::Listener(name) => format!("spec.listeners[{name}]"),
-                Scope::Parent { index, .. } => format!("spec.parentRefs[{index}]"),
-            };
-            for condition in scope.conditions.iter().filter(|condition| is_fault(condition)) {
-                let Condition { kind, status: _, reason, message } = condition;
-                findings.extend(load.finding(
-                    id,
-                    &field,
-                    Severity::Error,
-                    format!("{kind}/{reason}: {message}"),
-                ));
-            }
-        }
-    }
-    findings
-}
-
-fn is_fault(condition: &Condition) -> bool {
-    match condition.kind {
-        names::kind::ACCEPTED | names::kind::RESOLVED_REFS => condition.status == ConditionStatus::False,
-        names::kind::PARTIALLY_INVALID => condition.status == ConditionStatus::True,
-        _ => false,
-    }
+    let problems = status::problems(&translate(&store, config).statuses);
+    let finding = |problem: ObjectProblem| {
+        let ObjectProblem { kind, name, field, is_error, message } = problem;
+        let is_it = |id: &&ObjectId| id.kind.as_str() == kind && id.name == name;
+        let id = load.places.iter().map(|(id, _)| id).find(is_it)?;
+        load.finding(id, &field, if is_error { Severity::Error } else { Severity::Warning }, message)
+    };
+    problems.into_iter().filter_map(finding).collect()
 }
 
 #[cfg(test)]
@@ -237,7 +212,7 @@ mod tests {
         let outcome = manifests::check(dir.path(), &mut out, |load| condition_findings(load, &CONFIG()));
         let text = String::from_utf8(out).expect("text");
         assert_eq!(outcome, Outcome::Findings, "{text}");
-        let expected = "a.yaml:1: document 1: spec.parentRefs[0]: ResolvedRefs/BackendNotFound: ";
+        let expected = "a.yaml:1: document 1: spec.rules: BackendNotFound: ";
         assert!(text.contains(expected), "{text}");
         assert_eq!(text.lines().count(), 1, "{text}");
     }

@@ -63,13 +63,6 @@ impl<T> HostTable<T> {
         self.any.as_ref()
     }
 
-    /// Every pattern with its value, in no particular order; `*` stands for the catch-all.
-    pub fn iter(&self) -> impl Iterator<Item = (String, &T)> {
-        let exact = self.exact.iter().map(|(name, value)| (name.to_string(), value));
-        let wildcard = self.wildcard.iter().map(|(suffix, value)| (format!("*.{suffix}"), value));
-        exact.chain(wildcard).chain(self.any.iter().map(|value| ("*".to_owned(), value)))
-    }
-
     /// Every value, in no particular order.
     pub fn values(&self) -> impl Iterator<Item = &T> {
         self.exact.values().chain(self.wildcard.values()).chain(self.any.as_ref())
