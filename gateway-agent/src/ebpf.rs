@@ -240,3 +240,6 @@ impl Ebpf {
         task.run(reader, interfaces, proxy, drain).await;
     }
 }
+
+#[cfg(test)]
+mod tests;

@@ -60,7 +60,8 @@ fn entries(open: &BTreeMap<ListenerKey, Sockets>, interfaces: &Interfaces) -> BT
     let mut entries = BTreeMap::new();
     let mut put = |key: &ListenerKey, address: IpAddr, sockets: &Sockets| {
         let vip = Vip { transport: Transport::Tcp, address, port: key.port.get() };
-        entries.entry(vip).or_insert(if address.is_ipv4() { sockets.v4 } else { sockets.v6 });
+        let socket = if address.is_ipv4() { sockets.v4 } else { sockets.v6 };
+        entries.entry(vip).or_insert(socket);
     };
     for (key, sockets) in open {
         if let Some(address) = key.address {

@@ -39,7 +39,7 @@ impl Space {
     pub(super) fn adopt(&mut self, first_chunk: u32, n_chunks: u32) -> bool {
         let Some(n_units) = n_units(n_chunks) else { return false };
         let first = (first_chunk / CHUNKS_PER_UNIT) as usize;
-        if first_chunk % CHUNKS_PER_UNIT != 0 || !first.is_multiple_of(n_units) {
+        if !first_chunk.is_multiple_of(CHUNKS_PER_UNIT) || !first.is_multiple_of(n_units) {
             return false;
         }
         let Some(block) = self.units.get_mut(first..first + n_units) else { return false };
