@@ -9,6 +9,9 @@ use super::names::{kind, reason};
 use super::{Applied, Condition, ConditionStatus, ObjectStatus, Scope, ScopeStatus, Served};
 use crate::snapshot::{ListenerKey, Revision};
 
+/// How the proxy says that it keeps a port closed, so that the kernel refuses clients. That is in force as configured.
+const CLOSED: &str = "closed";
+
 /// Whether both data paths have spoken of `revision`. Until then [`join`] says Pending; a caller that waits for this,
 /// with a deadline, shows no condition that flaps.
 pub fn acknowledged(revision: Revision, proxy: &Applied, kernel: Option<&Applied>) -> bool {
@@ -90,7 +93,7 @@ fn join_listener(scope: &mut ScopeStatus, is_gateway_accepted: bool, paths: &Dat
     let mut is_pending = false;
     for key in &scope.keys {
         match serving(*key, paths) {
-            Serving::By(text) => served.push(format!("{key} by {text}")),
+            Serving::By(text) => served.push(format!("{key} {text}")),
             Serving::Pending => is_pending = true,
             Serving::Failed { reason: failure, message } => {
                 if failure == reason::PORT_UNAVAILABLE {
@@ -123,9 +126,9 @@ fn serving(key: ListenerKey, paths: &DataPaths<'_>) -> Serving {
         Some(Served::Failed { reason, message }) => {
             return Serving::Failed { reason, message: message.clone() };
         }
-        Some(Served::By(mechanism)) => Some(*mechanism),
-        // Closed on purpose is in force too: without a usable endpoint the kernel is to refuse the client.
-        Some(Served::Left(reason)) => Some(reason.as_str()),
+        Some(Served::By(CLOSED)) => Some("is closed: no endpoint is usable".to_owned()),
+        Some(Served::By(mechanism)) => Some(format!("by {mechanism}")),
+        Some(Served::Left(reason)) => Some(format!("is left out: {reason}")),
         None => None,
     };
     let kernel = paths.kernel.and_then(|kernel| kernel.listeners.get(&key));
@@ -136,9 +139,9 @@ fn serving(key: ListenerKey, paths: &DataPaths<'_>) -> Serving {
         return Serving::Pending;
     };
     Serving::By(match kernel {
-        Some(Served::By(mechanism)) => format!("{mechanism}, relay by {relay}"),
+        Some(Served::By(mechanism)) => format!("by {mechanism}, relay {relay}"),
         Some(Served::Left(reason)) => format!("{relay} ({reason})"),
-        Some(Served::Failed { .. }) | None => relay.into(),
+        Some(Served::Failed { .. }) | None => relay,
     })
 }
 

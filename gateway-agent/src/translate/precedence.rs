@@ -60,3 +60,99 @@ impl<'a> Precedence<'a> {
         Self { hostname: Reverse(hostname), rank, age: route.age, route: &route.name, rule, position }
     }
 }
+
+#[cfg(test)]
+mod tests {
+    use std::sync::Arc;
+
+    use proptest::prelude::*;
+
+    use super::{MatchRank, Precedence};
+    use crate::snapshot::{HeaderMatch, ObjectName, PathMatch, QueryMatch};
+    use crate::store::objects::{Age, HttpRouteMatch, Meta};
+    use crate::translate::hostname::Specificity;
+
+    #[derive(Clone, Debug)]
+    struct Candidate {
+        hostname: Specificity,
+        one: HttpRouteMatch,
+        meta: Meta,
+        rule: usize,
+        position: usize,
+    }
+
+    impl Candidate {
+        fn precedence(&self) -> Precedence<'_> {
+            Precedence::new(self.hostname, MatchRank::of(&self.one), &self.meta, self.rule, self.position)
+        }
+    }
+
+    fn candidate() -> impl Strategy<Value = Candidate> {
+        let hostname = prop_oneof![
+            Just(Specificity::Any),
+            (5..8_usize).prop_map(Specificity::Wildcard),
+            (5..8_usize).prop_map(Specificity::Exact),
+        ];
+        let path = prop_oneof![
+            Just(PathMatch::Exact("/a".into())),
+            prop::sample::select(vec!["", "/a", "/a/b"]).prop_map(|path| PathMatch::Prefix(path.into())),
+        ];
+        let parts = (hostname, path, any::<bool>(), 0..3_usize, 0..3_usize);
+        (parts, 0..2_u64, "[ab]", 0..2_usize, 0..2_usize).prop_map(|(parts, order, name, rule, position)| {
+            let (hostname, path, has_method, n_headers, n_query) = parts;
+            let header = HeaderMatch { name: "x".into(), value: "1".into() };
+            let query = QueryMatch { name: "x".into(), value: "1".into() };
+            let name = ObjectName { namespace: "default".into(), name: name.into() };
+            Candidate {
+                hostname,
+                one: HttpRouteMatch {
+                    path,
+                    method: has_method.then(|| "GET".into()),
+                    headers: Arc::from(vec![header; n_headers]),
+                    query: Arc::from(vec![query; n_query]),
+                },
+                meta: Meta { name, generation: 0, age: Age::Order(order) },
+                rule,
+                position,
+            }
+        })
+    }
+
+    /// The prose of `HTTPRouteRule.matches`: whether `one` is tried before `other`, `None` where nothing decides.
+    fn by_the_spec(one: &Candidate, other: &Candidate) -> Option<bool> {
+        let length = |path: &PathMatch| match path {
+            PathMatch::Exact(_) => usize::MAX,
+            PathMatch::Prefix(prefix) => prefix.len(),
+        };
+        let differ = |one: usize, other: usize| (one != other).then_some(one > other);
+        (one.hostname != other.hostname)
+            .then_some(one.hostname > other.hostname)
+            .or_else(|| differ(length(&one.one.path), length(&other.one.path)))
+            .or_else(|| differ(one.one.method.is_some().into(), other.one.method.is_some().into()))
+            .or_else(|| differ(one.one.headers.len(), other.one.headers.len()))
+            .or_else(|| differ(one.one.query.len(), other.one.query.len()))
+            .or_else(|| {
+                (one.meta.seniority() != other.meta.seniority())
+                    .then(|| one.meta.seniority() < other.meta.seniority())
+            })
+            .or_else(|| (one.rule != other.rule).then_some(one.rule < other.rule))
+            .or_else(|| (one.position != other.position).then_some(one.position < other.position))
+    }
+
+    proptest! {
+        #[test]
+        fn precedence_is_the_order_of_the_spec(one in candidate(), other in candidate()) {
+            let (first, second) = (one.precedence(), other.precedence());
+            prop_assert_eq!((first != second).then(|| first < second), by_the_spec(&one, &other));
+        }
+
+        #[test]
+        fn precedence_is_a_total_order(one in candidate(), two in candidate(), three in candidate()) {
+            let (one, two, three) = (one.precedence(), two.precedence(), three.precedence());
+            prop_assert_eq!(one.cmp(&two), two.cmp(&one).reverse());
+            if one <= two && two <= three {
+                prop_assert!(one <= three);
+            }
+        }
+    }
+}

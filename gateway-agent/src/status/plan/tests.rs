@@ -83,6 +83,14 @@ fn programmed_names_both_data_paths() {
     assert_eq!(condition(&joined, "tcp", "Programmed").1, "tcp/*:90 by bind (endpoint on loopback)");
 }
 
+// The client is told by the kernel: there is nothing to wait for.
+#[test]
+fn port_that_is_closed_for_want_of_endpoints_is_programmed() {
+    let joined = join(&statuses(), REVISION, &both_by("closed"), Some(&applied(7, &[])));
+    let expected = ("True/Programmed".into(), "tcp/*:90 is closed: no endpoint is usable".into());
+    assert_eq!(condition(&joined, "tcp", "Programmed"), expected);
+}
+
 #[test]
 fn nothing_is_programmed_before_both_spoke_of_the_revision() {
     let stale_proxy = applied(6, &[(80, Served::By("bind")), (90, Served::By("bind"))]);
