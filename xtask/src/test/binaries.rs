@@ -52,6 +52,12 @@ fn messages() -> PathBuf {
 }
 
 pub(super) fn build(log: &mut Log, limit: Duration) -> Result<()> {
+    // Those of an earlier build must not be tested in place of what does not compile now.
+    if let Err(error) = std::fs::remove_file(messages())
+        && error.kind() != std::io::ErrorKind::NotFound
+    {
+        return Err(error).context("cannot remove the list of test binaries");
+    }
     let workspace = ["--locked", "--workspace", "--exclude=gateway-ebpf"];
     let mut build = cargo(["build"]);
     build.args(workspace);
@@ -65,6 +71,11 @@ pub(super) fn read() -> Result<Vec<Binary>> {
     let path = messages();
     let text = std::fs::read_to_string(&path)
         .with_context(|| format!("the test binaries were not built: no {}", path.display()))?;
+    // Cargo's last message; without it the build was interrupted.
+    ensure!(
+        text.contains(r#""reason":"build-finished","success":true"#),
+        "the test binaries were not all built"
+    );
     let binaries: Vec<Binary> = text.lines().filter_map(parse).collect();
     ensure!(!binaries.is_empty(), "no test binary was built");
     Ok(binaries)
