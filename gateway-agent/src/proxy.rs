@@ -14,8 +14,10 @@ mod limits;
 mod listener;
 mod pool;
 mod random;
+mod slots;
 mod socket;
 mod splice;
+mod state;
 pub mod steering;
 mod tcp;
 #[cfg(test)]
@@ -74,8 +76,12 @@ impl Proxy {
     /// Starts the worker threads, and the listener manager on the current runtime. It serves from now on, until
     /// `config.drain` stops it.
     pub fn start(config: ProxyConfig, publisher: &Publisher) -> Result<Self, ProxyError> {
+        let budget = Budget::new(descriptor_limit(), config.workers.get());
+        Self::start_within(budget, config, publisher)
+    }
+
+    fn start_within(budget: Budget, config: ProxyConfig, publisher: &Publisher) -> Result<Self, ProxyError> {
         let n = config.workers.get();
-        let budget = Budget::new(descriptor_limit(), n);
         let mut commands = Vec::with_capacity(n);
         let mut workers = Vec::with_capacity(n);
         for index in 0..n {

@@ -10,8 +10,10 @@ use tokio_util::sync::CancellationToken;
 
 use super::flow::canonical;
 use super::limits::{ACCEPT_BACKOFF, CLOSE_LINGER};
+use super::slots::{ConnectionSlot, ListenerSlot};
 use super::socket::refuse_new;
-use super::worker::{ConnectionSlot, ListenerSlot, ListenerState, Worker};
+use super::state::ListenerState;
+use super::worker::Worker;
 use crate::snapshot::ListenerKey;
 
 /// Serves `socket` until `close`, then accepts what the kernel has queued and closes it.

@@ -13,7 +13,8 @@ use super::connect::connect;
 use super::copy::{End, Meter, Side, relay, reset};
 use super::flow::{FlowKey, alternative, table};
 use super::limits::CONNECT_ATTEMPTS;
-use super::worker::{ListenerState, Worker};
+use super::state::ListenerState;
+use super::worker::Worker;
 use crate::metrics::RouteCells;
 use crate::snapshot::{L4Service, Maglev, Transport};
 

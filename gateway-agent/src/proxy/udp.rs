@@ -21,7 +21,9 @@ use self::flow::{Start, Tried};
 pub(super) use self::{flow::Running, table::FlowTable};
 use super::flow::{FlowKey, alternative, has_target, table};
 use super::limits::{CONNECT_ATTEMPTS, DATAGRAMS_PER_POLL};
-use super::worker::{ListenerSlot, ListenerState, Worker};
+use super::slots::ListenerSlot;
+use super::state::ListenerState;
+use super::worker::Worker;
 use crate::snapshot::{L4Service, ListenerKey, Protocol, Reader, Transport};
 
 /// Serves `socket` until `close`.

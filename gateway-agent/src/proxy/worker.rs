@@ -13,7 +13,7 @@ use std::time::{Duration, Instant};
 
 use tokio::net::TcpStream;
 use tokio::runtime;
-use tokio::sync::{Notify, mpsc, oneshot};
+use tokio::sync::{mpsc, oneshot};
 use tokio::task::LocalSet;
 use tokio_util::sync::CancellationToken;
 
@@ -23,13 +23,15 @@ use super::http::{self, HttpWorker};
 use super::limits::{Budget, COMMANDS, Timeouts};
 use super::pool::Buffers;
 use super::random::Random;
+use super::slots::Slots;
 use super::socket::Sockets;
 use super::splice::Pipes;
+use super::state::ListenerState;
 use super::udp::{FlowTable, Running};
 use super::{accept, tcp, tls, udp};
 use crate::drain::Drain;
-use crate::metrics::{ListenerCells, Metrics, RouteCells, WorkerCells};
-use crate::snapshot::{Listener, ListenerKey, ListenerName, Protocol, Reader, RouteName};
+use crate::metrics::{Metrics, WorkerCells};
+use crate::snapshot::{ListenerKey, Protocol, Reader};
 
 /// What the listener manager asks of a worker. `done` is answered, or dropped by a worker that ends.
 #[derive(Debug)]
@@ -247,155 +249,4 @@ pub(super) fn expire_flows(worker: &Rc<Worker>) {
         }
         worker.is_expiring.set(false);
     });
-}
-
-/// One listener of one snapshot, and this worker's counters for it.
-#[derive(Debug)]
-pub(super) struct ListenerState {
-    pub listener: Arc<Listener>,
-    /// By position in `listener.names`.
-    cells: Vec<Arc<ListenerCells>>,
-    routes: RefCell<HashMap<RouteName, Arc<RouteCells>>>,
-    metrics: Arc<Metrics>,
-}
-
-impl ListenerState {
-    /// Counters go on from `before`, as far as it has the names.
-    fn new(listener: Arc<Listener>, metrics: &Arc<Metrics>, before: Option<&Rc<Self>>) -> Self {
-        let known = |name: &ListenerName| {
-            let before = before?;
-            let position = before.listener.names.iter().position(|candidate| candidate == name)?;
-            before.cells.get(position).cloned()
-        };
-        let cells =
-            listener.names.iter().map(|name| known(name).unwrap_or_else(|| metrics.listener(name))).collect();
-        let mut routes = HashMap::new();
-        if let Some(before) = before {
-            let before = before.routes.borrow();
-            for route in route_names(&listener.protocol) {
-                if let Some(cells) = before.get(route) {
-                    routes.insert(route.clone(), cells.clone());
-                }
-            }
-        }
-        Self { listener, cells, routes: RefCell::new(routes), metrics: metrics.clone() }
-    }
-
-    /// The counters of the Gateway listener `name`; of the first one for traffic that reached none.
-    pub(super) fn cells(&self, name: Option<&ListenerName>) -> Arc<ListenerCells> {
-        let position = name.and_then(|name| self.listener.names.iter().position(|known| known == name));
-        // `names` is never empty, see `Listener`; were it, the counts would go nowhere.
-        self.cells.get(position.unwrap_or(0)).cloned().unwrap_or_default()
-    }
-
-    pub(super) fn route(&self, name: &RouteName) -> Arc<RouteCells> {
-        if let Some(cells) = self.routes.borrow().get(name) {
-            return cells.clone();
-        }
-        let cells = self.metrics.route(name);
-        self.routes.borrow_mut().insert(name.clone(), cells.clone());
-        cells
-    }
-}
-
-/// The routes that the relays count for; HTTP counts its own.
-fn route_names(protocol: &Protocol) -> Vec<&RouteName> {
-    match protocol {
-        Protocol::Tcp(service) | Protocol::Udp(service) => service.route.iter().collect(),
-        Protocol::TlsPassthrough(table) => table
-            .listeners
-            .values()
-            .flat_map(|listener| listener.hosts.values().map(|rule| &rule.route))
-            .collect(),
-        Protocol::Http(_) => Vec::new(),
-    }
-}
-
-/// Counts what a worker has in hand: connections against their bound, and tasks of listeners.
-#[derive(Debug)]
-pub(super) struct Slots {
-    connections: Cell<usize>,
-    max: usize,
-    listeners: RefCell<HashMap<ListenerKey, usize>>,
-    changed: Rc<Notify>,
-}
-
-impl Slots {
-    fn new(max: usize) -> Self {
-        Self { connections: Cell::new(0), max, listeners: RefCell::default(), changed: Rc::default() }
-    }
-
-    pub(super) fn is_full(&self) -> bool {
-        self.connections.get() >= self.max
-    }
-
-    /// Resolves when there is room for a connection.
-    pub(super) async fn room(&self) {
-        self.wait(|| !self.is_full()).await;
-    }
-
-    async fn all_ended(&self) {
-        self.wait(|| self.connections.get() == 0 && self.listeners.borrow().is_empty()).await;
-    }
-
-    async fn listeners_closed(&self, key: ListenerKey) {
-        self.wait(|| !self.listeners.borrow().contains_key(&key)).await;
-    }
-
-    async fn wait(&self, condition: impl Fn() -> bool) {
-        loop {
-            // Registered before the check, so that no change is missed.
-            let changed = self.changed.notified();
-            if condition() {
-                return;
-            }
-            changed.await;
-        }
-    }
-}
-
-/// One connection, counted until dropped.
-#[derive(Debug)]
-pub(super) struct ConnectionSlot(Rc<Worker>);
-
-impl ConnectionSlot {
-    pub(super) fn new(worker: &Rc<Worker>) -> Self {
-        worker.slots.connections.set(worker.slots.connections.get() + 1);
-        Self(worker.clone())
-    }
-}
-
-impl Drop for ConnectionSlot {
-    fn drop(&mut self) {
-        let slots = &self.0.slots;
-        slots.connections.set(slots.connections.get().saturating_sub(1));
-        slots.changed.notify_waiters();
-    }
-}
-
-/// One task that owns a listening socket, counted until dropped.
-#[derive(Debug)]
-pub(super) struct ListenerSlot(Rc<Worker>, ListenerKey);
-
-impl ListenerSlot {
-    pub(super) fn new(worker: &Rc<Worker>, key: ListenerKey) -> Self {
-        *worker.slots.listeners.borrow_mut().entry(key).or_insert(0) += 1;
-        Self(worker.clone(), key)
-    }
-}
-
-impl Drop for ListenerSlot {
-    fn drop(&mut self) {
-        let slots = &self.0.slots;
-        {
-            let mut listeners = slots.listeners.borrow_mut();
-            if let Some(n) = listeners.get_mut(&self.1) {
-                *n -= 1;
-                if *n == 0 {
-                    listeners.remove(&self.1);
-                }
-            }
-        }
-        slots.changed.notify_waiters();
-    }
 }

@@ -12,8 +12,9 @@ use tokio::net::{TcpListener, TcpStream};
 
 use crate::drain::Drain;
 use crate::metrics::Metrics;
+use crate::proxy::limits::Budget;
 use crate::proxy::steering::Steering;
-use crate::proxy::{Proxy, ProxyConfig, Timeouts};
+use crate::proxy::{Proxy, ProxyConfig, ProxyError, Timeouts};
 use crate::snapshot::{
     Backend, EndpointSet, HostTable, HttpAction, HttpMatch, HttpRule, HttpTable, HttpVirtualListener,
     L4Service, Listener, ListenerKey, ListenerName, Maglev, ObjectName, PathMatch, Protocol, Publisher,
@@ -41,17 +42,31 @@ impl Harness {
     }
 
     pub(super) fn with(timeouts: Timeouts, steering: Option<Arc<dyn Steering>>) -> Self {
+        Self::start(2, |config, publisher| {
+            Proxy::start(ProxyConfig { timeouts, steering, ..config }, publisher)
+        })
+    }
+
+    /// One worker with these bounds.
+    pub(super) fn within(budget: Budget) -> Self {
+        Self::start(1, |config, publisher| Proxy::start_within(budget, config, publisher))
+    }
+
+    fn start(
+        workers: usize,
+        start: impl FnOnce(ProxyConfig, &Publisher) -> Result<Proxy, ProxyError>,
+    ) -> Self {
         let publisher = Publisher::default();
         let drain = Drain::default();
         let config = ProxyConfig {
-            workers: NonZeroUsize::new(2).expect("two"),
+            workers: NonZeroUsize::new(workers).expect("not zero"),
             drain: drain.clone(),
             metrics: Arc::new(Metrics::default()),
-            steering,
+            steering: None,
             seed: 1,
-            timeouts,
+            timeouts: Timeouts::default(),
         };
-        let proxy = Proxy::start(config, &publisher).expect("proxy starts");
+        let proxy = start(config, &publisher).expect("proxy starts");
         Self { proxy, publisher, drain, revision: 0 }
     }
 

@@ -1,3 +1,5 @@
+//! HTTP through the whole proxy; what the HTTP proxy itself does is tested beside it.
+
 use tokio::io::{AsyncReadExt as _, AsyncWriteExt as _};
 use tokio::net::TcpListener;
 

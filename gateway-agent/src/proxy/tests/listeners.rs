@@ -1,3 +1,5 @@
+//! Opening, closing, steering and draining of listeners, without regard to what they serve.
+
 use std::os::fd::{AsFd as _, BorrowedFd, OwnedFd};
 use std::sync::{Arc, Mutex};
 use std::time::Duration;
@@ -9,6 +11,7 @@ use super::harness::{
     Harness, V4, at, connect, echo, ending, exchange, is_reset, key, served, soon, tcp, udp,
 };
 use crate::proxy::Timeouts;
+use crate::proxy::limits::Budget;
 use crate::proxy::steering::Steering;
 use crate::snapshot::{ListenerKey, Transport};
 use crate::status::Served;
@@ -243,5 +246,23 @@ async fn listener_is_bound_where_steering_fails() {
     let applied = harness.serve(vec![tcp(key, &[backend])]).await;
     assert_eq!(served(&applied), [(key, Served::By("bind"))].into());
     assert_eq!(exchange(at(V4, key), b"x").await, b"x");
+    harness.end().await;
+}
+
+#[tokio::test]
+async fn accepting_pauses_at_the_bound_and_goes_on_when_one_ends() {
+    let mut harness = Harness::within(Budget { connections: 2, pipes: 0, udp_flows: 16 });
+    let backend = echo(V4, b"x").await;
+    let key = key(Transport::Tcp, Some(V4));
+    harness.serve(vec![tcp(key, &[backend])]).await;
+    let mut byte = [0];
+    let (mut first, mut second) = (connect(at(V4, key)).await, connect(at(V4, key)).await);
+    soon(first.read_exact(&mut byte)).await.expect("greeting");
+    soon(second.read_exact(&mut byte)).await.expect("greeting");
+    // The kernel takes it; the worker does not.
+    let mut third = connect(at(V4, key)).await;
+    tokio::time::timeout(Duration::from_millis(200), third.read_exact(&mut byte)).await.expect_err("waits");
+    drop(first);
+    soon(third.read_exact(&mut byte)).await.expect("greeting");
     harness.end().await;
 }

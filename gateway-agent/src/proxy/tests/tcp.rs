@@ -1,3 +1,5 @@
+//! The TCP relay, from client to backend. Kernel paths have tests of their own.
+
 use std::time::Duration;
 
 use tokio::io::{AsyncReadExt as _, AsyncWriteExt as _};

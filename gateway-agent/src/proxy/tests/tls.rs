@@ -1,3 +1,5 @@
+//! TLS passthrough, from client to backend. The parser has tests of its own.
+
 use std::net::SocketAddr;
 use std::time::Duration;
 

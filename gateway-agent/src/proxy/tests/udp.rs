@@ -1,3 +1,5 @@
+//! The UDP relay, from client to backend. The flow table has tests of its own.
+
 use std::net::{IpAddr, Ipv4Addr, SocketAddr};
 use std::time::Duration;
 
@@ -5,6 +7,7 @@ use tokio::net::UdpSocket;
 
 use super::harness::{Harness, V4, V6, at, key, refusing, soon, udp};
 use crate::proxy::Timeouts;
+use crate::proxy::limits::Budget;
 use crate::snapshot::Transport;
 
 const SECOND_V4: IpAddr = IpAddr::V4(Ipv4Addr::new(127, 0, 0, 2));
@@ -173,5 +176,27 @@ async fn idle_flow_ends_and_the_next_datagram_begins_another() {
         }
     })
     .await;
+    harness.end().await;
+}
+
+#[tokio::test]
+async fn full_flow_table_forgets_the_flow_that_was_idle_for_longest() {
+    let mut harness = Harness::within(Budget { connections: 16, pipes: 0, udp_flows: 2 });
+    let backend = UdpSocket::bind((V4, 0)).await.expect("bind");
+    let key = key(Transport::Udp, None);
+    harness.serve(vec![udp(key, &[backend.local_addr().expect("address")])]).await;
+    let clients = [client(V4).await, client(V4).await, client(V4).await];
+    // The flow's own socket, as the backend sees it.
+    let flow_of = async |client: &UdpSocket| {
+        soon(client.send_to(b"x", at(V4, key))).await.expect("send");
+        soon(backend.recv_from(&mut [0])).await.expect("datagram").1
+    };
+    let [first, second, third] = &clients;
+    let before = [flow_of(first).await, flow_of(second).await];
+    assert_eq!(flow_of(first).await, before[0]);
+    // Takes the place of the second, which was idle for longest.
+    flow_of(third).await;
+    assert_eq!(flow_of(first).await, before[0]);
+    assert_ne!(flow_of(second).await, before[1]);
     harness.end().await;
 }
