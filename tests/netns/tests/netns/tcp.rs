@@ -190,7 +190,10 @@ fn client_ports_can_be_used_again_at_once(datapath: Datapath) {
         for family in Family::BOTH {
             for round in 0..10 {
                 let from = SocketAddr::new(lab.client_address(family), 44_444);
-                let stream = connect_from(lab.client(), from, lab.at_gateway(family, PORT))?;
+                // A program that another test starts holds copies of our descriptors until it runs: the port of the
+                // round before may be free a moment later only.
+                let to = lab.at_gateway(family, PORT);
+                let stream = eventually("the port is free", || connect_from(lab.client(), from, to))?;
                 // By reset, so that the client's own TIME_WAIT does not hold the port.
                 socket2::SockRef::from(&stream).set_linger(Some(std::time::Duration::ZERO))?;
                 let mut client = EchoClient::new(stream)?;
