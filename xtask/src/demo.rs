@@ -112,7 +112,7 @@ impl Demo<'_> {
     }
 
     fn http(&self) -> Result<()> {
-        self.screen.section("HTTPRoute: by hostname, path, header and weight");
+        self.screen.heading("HTTPRoute: by hostname, path, header and weight");
         let curl = "curl -s -{} --max-time 10 ";
         let web = ["web on backend-1", "web on backend-2"];
         let either = [web[0], web[1], "web-next on backend-3"];

@@ -38,17 +38,27 @@ impl Screen {
         let pair = |v4: std::net::IpAddr, v6: std::net::IpAddr| format!("{v4}, {v6}");
         let client = pair(lab.client_address(Family::V4), lab.client_address(Family::V6));
         let gateway = pair(lab.gateway_address(Family::V4), lab.gateway_address(Family::V6));
+        let trunk = format!("client {client} ── gateway {gateway} ─");
+        let width = trunk.chars().count();
         for index in 1..=super::N_BACKENDS {
             let backend =
                 pair(lab.backend_address(index, Family::V4), lab.backend_address(index, Family::V6));
             let serves = if index == 3 { "web-next" } else { "web, TLS, TCP, UDP" };
             let (left, branch) = match index {
-                1 => (String::new(), "┌"),
-                2 => (format!("client {client} ── gateway {gateway} ─"), "┼"),
-                _ => (String::new(), "└"),
+                1 => ("", "┌"),
+                2 => (trunk.as_str(), "┼"),
+                _ => ("", "└"),
             };
-            println!("  {left:<56}{branch}─ backend-{index} {backend:<22} {serves}");
+            println!("  {left:<width$}{branch}─ backend-{index} {backend:<22} {serves}");
         }
+    }
+
+    /// What the columns of [`Self::row`] are.
+    pub(super) fn heading(&self, text: &str) {
+        let columns =
+            format!("  {:<COMMAND$} {:<ANSWER$} {:<ANSWER$} data path", "", "over IPv4", "over IPv6");
+        println!("\n{}", self.paint("2", &columns));
+        println!("{}", self.paint("1;36", text));
     }
 
     /// One command, its answers over IPv4 and IPv6, and the data path that served them.
@@ -91,17 +101,34 @@ fn shorten(command: &str) -> String {
     kept.join(" ")
 }
 
-/// The last table of conditions in the agent's output: consecutive lines from its heading on.
+/// The last table of conditions in the agent's output that holds every object, not only those that changed.
 pub(super) fn last_table(log: &str) -> Option<String> {
+    // A line of the log begins with the year, a line of the table with a kind or blanks.
+    let is_of_table =
+        |line: &&str| !line.is_empty() && !line.starts_with(|first: char| first.is_ascii_digit());
     let lines: Vec<&str> = log.lines().collect();
-    let start = lines.iter().rposition(|line| line.starts_with("KIND") || line.starts_with("OBJECT"))?;
-    let table: Vec<&str> = lines.iter().skip(start).take_while(|line| !line.is_empty()).copied().collect();
-    Some(table.join("\n"))
+    let starts =
+        lines.iter().enumerate().filter(|(_, line)| line.starts_with("KIND ")).map(|(start, _)| start);
+    starts
+        .map(|start| {
+            lines.iter().skip(start).take_while(|line| is_of_table(line)).copied().collect::<Vec<_>>()
+        })
+        .rfind(|table| {
+            ["Gateway ", "UDPRoute "].iter().all(|kind| table.iter().any(|line| line.starts_with(kind)))
+        })
+        .map(|table| table.join("\n"))
 }
 
 #[cfg(test)]
 mod tests {
-    use super::shorten;
+    use super::{last_table, shorten};
+
+    #[test]
+    fn last_whole_table_is_found_between_log_lines() {
+        let log = "KIND x\nGateway a\nUDPRoute b\n2026 INFO c\nKIND y\nGateway d\n2026 INFO e\n";
+        assert_eq!(last_table(log).as_deref(), Some("KIND x\nGateway a\nUDPRoute b"));
+        assert_eq!(last_table("KIND x\nGateway a\n"), None);
+    }
 
     #[test]
     fn shown_commands_hold_what_matters() {

@@ -49,7 +49,11 @@ fn routes_by_hostname_path_and_header(datapath: Datapath) {
             ("[{headers: [{name: x-to, value: three}]}]", &[("web-3", 80, 1)]),
         ];
         let wild: &[HttpRule<'_>] = &[("", &[("web-3", 80, 1)])];
-        serve_http(lab, 3, &[("exact", &["a.example.com", "a.example.org"], exact), ("wild", &["*.example.com"], wild)])?;
+        serve_http(
+            lab,
+            3,
+            &[("exact", &["a.example.com", "a.example.org"], exact), ("wild", &["*.example.com"], wild)],
+        )?;
         let _servers = identities(lab, 3)?;
         let _agent = Agent::start(lab, &AgentOptions::new(datapath))?;
         // (Host, path, x-to, status, who answers)
