@@ -9,6 +9,7 @@ use std::time::Instant;
 
 use smallvec::SmallVec;
 use socket2::{Domain, Protocol, Socket, Type};
+use tokio::io::Interest;
 use tokio::net::UdpSocket;
 use tokio::task::AbortHandle;
 
@@ -125,6 +126,19 @@ impl Flow {
         }
     }
 
+    /// Notes a pending ICMP error. Without one it only takes the readiness away, which would wake the flow for ever.
+    fn take_refusal(&self) {
+        let taken: io::Result<()> = self.upstream.try_io(Interest::ERROR, || {
+            match socket2::SockRef::from(&self.upstream).take_error() {
+                Ok(Some(error)) if is_refusal(&error) => self.refuse(&error),
+                Ok(Some(error)) => self.drop_one(&error),
+                Ok(None) | Err(_) => {}
+            }
+            Err(io::ErrorKind::WouldBlock.into())
+        });
+        debug_assert!(taken.is_err(), "the closure always says that it would block");
+    }
+
     fn drop_one(&self, error: &io::Error) {
         self.worker_cells.udp_dropped.add(1);
         tracing::trace!(src.addr = %self.key.client, upstream.addr = %self.target, %error, "datagram dropped");
@@ -183,11 +197,13 @@ fn connected(target: SocketAddr) -> io::Result<UdpSocket> {
 /// Runs until the table drops the flow.
 async fn answers(worker: Rc<Worker>, flow: Rc<Flow>) {
     loop {
-        if let Err(error) = flow.upstream.readable().await {
+        // An ICMP error alone does not make a socket readable.
+        if let Err(error) = flow.upstream.ready(Interest::READABLE | Interest::ERROR).await {
             tracing::debug!(upstream.addr = %flow.target, %error, "cannot wait for answers");
             flow.is_refused.set(true);
             return;
         }
+        flow.take_refusal();
         let any = flow.answer(&mut worker.datagram.borrow_mut());
         if any {
             worker.flows.borrow_mut().touch(&flow.key, Instant::now());
