@@ -123,12 +123,22 @@ fn load_and_attach(setup: Setup) -> Result<Ebpf, StartError> {
     if let Err(error) = capabilities::raise() {
         return Ok(Ebpf::userspace(&format!("capabilities cannot be raised: {error}"))?);
     }
-    let keeper = match (&setup.bpffs, setup.holder) {
-        (Some(bpffs), _) => Keeper::Pins(Arc::new(Pins::open(bpffs, &setup.instance)?)),
-        (None, Some(holder)) => Keeper::Holder(Arc::new(holder)),
-        (None, None) => Keeper::Process,
+    let restarts = setup.holder.as_ref().and_then(|holder| holder.restarts().ok()).unwrap_or(0);
+    let pins = setup.bpffs.as_ref().map(|bpffs| Pins::open(bpffs, &setup.instance)).transpose();
+    let keeper = match (pins, setup.holder) {
+        (Ok(Some(pins)), _) => Keeper::Pins(Arc::new(pins)),
+        (Ok(None), Some(holder)) => Keeper::Holder(Arc::new(holder)),
+        (Ok(None), None) => Keeper::Process,
+        (Err(error), _) => without_pins(error, setup.mode)?,
     };
-    let mut objects = match load::objects(&keeper, setup.max_flows) {
+    let (keeper, objects) = match load::objects(&keeper, setup.max_flows) {
+        Err(LoadError::Keeper(error)) => {
+            let keeper = without_pins(error, setup.mode)?;
+            (keeper.clone(), load::objects(&keeper, setup.max_flows))
+        }
+        objects => (keeper, objects),
+    };
+    let mut objects = match objects {
         Ok(objects) => objects,
         Err(LoadError::Load(reason)) => return Ok(Ebpf::userspace(&reason)?),
         Err(error) => return Err(error.into()),
@@ -139,7 +149,18 @@ fn load_and_attach(setup: Setup) -> Result<Ebpf, StartError> {
     let (l4, l4_path) = start_l4(&objects, &keeper, &mut kept, &interfaces, setup.source_ports)?;
     let paths = Paths { l4: l4_path, steering: steering_path };
     let monitor = Arc::new(Monitor::new(paths, Some(&objects))?);
+    monitor.told().worker_restarts = restarts.into();
     Ok(Ebpf { l4, steering, monitor, keeper, applied: watch::Sender::default(), _sk_lookup: sk_lookup })
+}
+
+/// A place for pins that cannot be used costs the pins, not the path (O12); but for who asked for all or nothing.
+fn without_pins(error: KeeperError, mode: DatapathMode) -> Result<Keeper, KeeperError> {
+    if mode != DatapathMode::Auto || !error.is_dispensable() {
+        return Err(error);
+    }
+    let cause = std::error::Error::source(&error).map(ToString::to_string).unwrap_or_default();
+    tracing::warn!(%error, cause, "kernel state is not pinned: it ends with this process");
+    Ok(Keeper::Process)
 }
 
 type StartedSteering = (Option<OwnedFd>, Option<Arc<SkLookupSteering>>, Path);
@@ -192,7 +213,8 @@ fn start_l4(
     let mut attachments = Attachments::new(program, mechanism, keeper.clone(), kept);
     attachments.follow(interfaces);
     let sweep = Sweep::open(objects)?;
-    Ok((Ok(L4 { attachments, tables, state, sweep, source_ports }), path))
+    let members = state.members();
+    Ok((Ok(L4 { attachments, tables, state, sweep, members, source_ports }), path))
 }
 
 impl Ebpf {

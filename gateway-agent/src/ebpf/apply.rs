@@ -18,7 +18,7 @@ use super::keeper::Keeper;
 use super::monitor::Monitor;
 use super::plan::{Limits, Plan, State};
 use super::steering::SkLookupSteering;
-use super::sweep::{Findings, Sweep, now_s};
+use super::sweep::{Findings, Members, Sweep, now_s};
 use super::tables::{Tables, WriteError};
 use crate::addresses::{Interfaces, Route, route_to};
 use crate::drain::Drain;
@@ -41,6 +41,8 @@ pub(super) struct L4 {
     pub(super) tables: Tables,
     pub(super) state: State,
     pub(super) sweep: Sweep,
+    /// Of `state`.
+    pub(super) members: Members,
     pub(super) source_ports: RangeInclusive<u16>,
 }
 
@@ -207,7 +209,6 @@ impl Task {
     /// What of `desired` is not in force, with the reason.
     async fn bring_about(&mut self, desired: &Desired) -> BTreeMap<ListenerKey, String> {
         let Ok(l4) = &mut self.l4 else { return BTreeMap::new() };
-        let before = l4.state.members();
         let mut plan = Plan::default();
         let mut failure = None;
         // Twice: what did not fit may do so when what is gone has made room.
@@ -240,7 +241,9 @@ impl Task {
         }
         told.services = l4.state.services().clone();
         drop(told);
-        if l4.state.members() != before {
+        let members = l4.state.members();
+        if members != l4.members {
+            l4.members = members;
             // Datagram flows leave what is gone at once, not when the walk comes to them.
             l4.sweep.restart();
             let earliest = self.work.last_pass.map_or_else(Instant::now, |last| last + PASS_PAUSE);
@@ -252,7 +255,7 @@ impl Task {
     /// One batch of the walk; `None`: it cannot be read now.
     fn step(&mut self) -> Option<Option<Findings>> {
         let Ok(l4) = &mut self.l4 else { return None };
-        let step = l4.sweep.step(&l4.state.members(), now_s());
+        let step = l4.sweep.step(&l4.members, now_s());
         let mut told = self.monitor.told();
         told.removed = l4.sweep.removed();
         match step {

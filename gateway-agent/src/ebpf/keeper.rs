@@ -36,6 +36,13 @@ pub enum KeeperError {
     Holder(#[from] HolderError),
 }
 
+impl KeeperError {
+    /// Whether the kernel path can do without this keeper: what is wrong is the place for pins, not who uses it.
+    pub(super) const fn is_dispensable(&self) -> bool {
+        matches!(self, Self::NotBpffs(_) | Self::Pin { .. })
+    }
+}
+
 /// See the module.
 #[derive(Clone, Debug)]
 pub(super) enum Keeper {

@@ -173,13 +173,10 @@ fn adopt(
     }
     let mut take = |name: &str| programs.remove(&format!("program/{name}"));
     // The holder's worker is the same binary each time: its programs are those of the object.
-    let kept = if matches!(keeper, Keeper::Holder(_)) {
-        take(maps::L4_INGRESS).zip(take(maps::STEER))
-    } else {
-        None
-    };
-    if let Some((l4_ingress, steer)) = kept {
-        let (l4_ingress, steer) = (Ok(l4_ingress), Ok(steer));
+    if matches!(keeper, Keeper::Holder(_)) {
+        let refused = || "the program was refused when the agent started".to_owned();
+        let l4_ingress = take(maps::L4_INGRESS).ok_or_else(refused);
+        let steer = take(maps::STEER).ok_or_else(refused);
         return Ok(Some(Objects { maps, l4_ingress, steer, links, are_adopted: true }));
     }
     let loaded = load(Some(keeper), entries(&maps, maps::FLOWS)? / 2)?;

@@ -41,6 +41,8 @@ pub(super) struct Told {
     pub(super) removed: Removed,
     pub(super) unplaced: u64,
     pub(super) write_errors: u64,
+    /// How often the holder has started a worker anew.
+    pub(super) worker_restarts: u64,
     pub(super) services: BTreeMap<ListenerKey, u32>,
 }
 
@@ -73,6 +75,7 @@ impl Monitor {
         counters.push(("flows_expired", told.removed.expired));
         counters.push(("flows_endpoint_gone", told.removed.endpoint_gone));
         counters.push(("map_write_errors", told.write_errors));
+        counters.push(("worker_restarts", told.worker_restarts));
         counters
     }
 

@@ -397,6 +397,22 @@ fn pins_in_use_or_of_another_abi_are_refused() {
     assert!(matches!(refused, StartError::Load(LoadError::OtherAbi { .. })), "{refused}");
 }
 
+// O12: the path is had all the same, and `ebpf` alone insists on the pins.
+#[test]
+fn bpffs_that_is_read_only_costs_the_pins_alone() {
+    let pins = bpffs();
+    let none = None::<&str>;
+    mount(none, pins.path(), none, MsFlags::MS_REMOUNT | MsFlags::MS_RDONLY, none).unwrap();
+    let world = World::new();
+    let refused = start(setup(Some(pins.path()))).unwrap_err();
+    assert!(refused.to_string().contains("cannot make the folder"), "{refused}");
+    serve_echo(&world, (BACKEND, 8080).into());
+    let running = Running::start(&world, Setup { mode: DatapathMode::Auto, ..setup(Some(pins.path())) });
+    running.serve_all(1, &[(key(Transport::Tcp, 80), (BACKEND, 8080).into())]);
+    connect(&world, (VIP, 80).into());
+    running.crash();
+}
+
 #[test]
 fn clsact_filter_is_replaced_in_place_and_removed() {
     let world = World::new();
