@@ -186,10 +186,13 @@ impl Process {
 
 impl Drop for Process {
     fn drop(&mut self) {
+        let tree = self.tree();
         killpg(Pid::from_raw(self.pid), Signal::SIGKILL).ok();
         let mut child = self.child.lock().unwrap_or_else(PoisonError::into_inner);
         drop(child.kill());
         drop(child.wait());
+        // Its children die on their own: what they held, ports above all, is free when this returns.
+        drop(wait::until("every process of the group is gone", || !tree.iter().any(|pid| is_alive(*pid))));
         cleanup::forget_group(self.pid);
     }
 }
@@ -200,6 +203,13 @@ fn describe(status: ExitStatus) -> String {
         (None, Some(signal)) => format!("signal {signal}"),
         (None, None) => "unknown".into(),
     }
+}
+
+/// Whether it still has memory and descriptors: a zombie has none.
+fn is_alive(pid: i32) -> bool {
+    let text = std::fs::read_to_string(format!("/proc/{pid}/stat")).unwrap_or_default();
+    // The state follows the name, which may hold anything, in parentheses.
+    text.rsplit_once(") ").is_some_and(|(_, rest)| !rest.starts_with('Z') && !rest.starts_with('X'))
 }
 
 /// Children of every thread of `pid`.

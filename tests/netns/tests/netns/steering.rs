@@ -188,7 +188,7 @@ fn low_ports_are_served_without_the_right_to_bind_them() {
         let _tcp = tcp_echo(lab.backend(1), TARGET, "backend-1")?;
         let _udp = udp_echo(lab.backend(1), TARGET, "backend-1")?;
         let options = AgentOptions {
-            wrapper: with_capabilities(&["bpf", "net_admin"])?,
+            wrapper: with_capabilities(&["bpf", "net_admin", "perfmon"])?,
             binary: Some(readable_binary(lab)?),
             ..AgentOptions::new(Datapath::Auto)
         };
