@@ -12,11 +12,12 @@ use anyhow::{Context as _, ensure};
 use tokio::runtime;
 use tokio::signal::unix::{SignalKind, signal};
 use tokio::sync::watch;
-use tokio::task::{LocalSet, spawn_local};
+use tokio::task::{JoinHandle, LocalSet, spawn_local};
 use tokio::time::{Instant, Sleep};
 
 use super::report::{self, AdminSource};
 use crate::addresses::{self, Interfaces};
+use crate::admin;
 use crate::args::ServeArgs;
 use crate::control::Control;
 use crate::drain::Drain;
@@ -28,7 +29,6 @@ use crate::proxy::{Proxy, ProxyConfig, Timeouts};
 use crate::snapshot::Publisher;
 use crate::status::Applied;
 use crate::translate::Config;
-use crate::{admin, proxy};
 
 /// How long a condition may wait for the data paths before it is shown as it is: a change is in force within
 /// milliseconds, so the table shows no Pending that is gone before it can be read.
@@ -100,9 +100,7 @@ async fn serve(args: &ServeArgs, dir: PathBuf) -> anyhow::Result<()> {
 
     control_loop(&control, inputs).await?;
     manifests.abort();
-    shut_down(args, &drain, proxy).await?;
-    // It takes the programs off once nothing is served any more.
-    kernel.await.context("the kernel path ended badly")
+    shut_down(args, &drain, proxy, kernel).await
 }
 
 fn start_ebpf(args: &ServeArgs) -> anyhow::Result<Ebpf> {
@@ -162,16 +160,26 @@ async fn elapsed(patience: Option<&mut Pin<Box<Sleep>>>) {
     }
 }
 
-async fn shut_down(args: &ServeArgs, drain: &Drain, proxy: Proxy) -> anyhow::Result<()> {
+async fn shut_down(
+    args: &ServeArgs,
+    drain: &Drain,
+    proxy: Proxy,
+    kernel: JoinHandle<()>,
+) -> anyhow::Result<()> {
     tracing::info!(grace_s = args.grace_period, "draining");
-    let mut ended: Result<(), proxy::ProxyError> = Ok(());
-    let mut join = Box::pin(proxy.join());
-    let in_time = drain.run(args.grace(), async { ended = (&mut join).await }).await;
+    // The kernel's connections have the grace period too, then it takes the programs off.
+    let mut join = Box::pin(async { tokio::join!(proxy.join(), kernel) });
+    let mut ended = None;
+    let in_time = drain.run(args.grace(), async { ended = Some((&mut join).await) }).await;
     if !in_time {
         tracing::warn!("the grace period ended before all work did");
-        ended = join.await;
     }
-    ended.context("the proxy ended badly")
+    let (proxy, kernel) = match ended {
+        Some(ended) => ended,
+        None => join.await,
+    };
+    proxy.context("the proxy ended badly")?;
+    kernel.context("the kernel path ended badly")
 }
 
 /// `local_addresses`: those that the network namespace has now.
