@@ -9,10 +9,12 @@
 
 use std::collections::HashMap;
 use std::net::IpAddr;
-use std::sync::{Arc, LazyLock};
+use std::sync::{Arc, LazyLock, Mutex, PoisonError};
 
+use cel::extractors::This;
 use cel::objects::Key;
-use cel::{Context, Env, Program, Value as CelValue};
+use cel::{Context, Env, ExecutionError, Program, Value as CelValue};
+use regex::Regex;
 use serde_json::Value;
 
 use super::path::FieldPath;
@@ -51,6 +53,11 @@ static ENV: LazyLock<Arc<Env>> = LazyLock::new(|| {
     Arc::new(env)
 });
 
+/// Expressions that rules match with. They are those of the schemas, few; should one be made of an object's own text,
+/// which no rule does today, it is compiled anew each time once this many are kept.
+const MAX_EXPRESSIONS: usize = 64;
+static EXPRESSIONS: LazyLock<Mutex<HashMap<String, Regex>>> = LazyLock::new(Mutex::default);
+
 /// The compiled rules of one schema.
 pub(super) struct Rules(HashMap<String, Program>);
 
@@ -79,6 +86,7 @@ impl Rules {
         context
             .add_function("duration", |text: Arc<String>| duration_ms(&text).unwrap_or(-1))
             .expect("without its clock feature the library has no function duration");
+        context.add_function("matchesKept", matches).expect("the library has no function matchesKept");
         Check { rules: self, context, report }.visit(schema, object, &FieldPath::default());
     }
 
@@ -163,6 +171,21 @@ impl Check<'_, '_> {
                 .error(&path, message.map_or_else(|| format!("breaks the rule {text}"), str::to_owned));
         }
     }
+}
+
+fn matches(This(text): This<Arc<String>>, expression: Arc<String>) -> Result<bool, ExecutionError> {
+    // A panic while it was held cannot have left it half changed.
+    let mut kept = EXPRESSIONS.lock().unwrap_or_else(PoisonError::into_inner);
+    if let Some(regex) = kept.get(expression.as_str()) {
+        return Ok(regex.is_match(&text));
+    }
+    let regex = Regex::new(&expression)
+        .map_err(|error| ExecutionError::function_error("matches", error.to_string()))?;
+    let is_match = regex.is_match(&text);
+    if kept.len() < MAX_EXPRESSIONS {
+        kept.insert(expression.to_string(), regex);
+    }
+    Ok(is_match)
 }
 
 /// A duration of the Gateway API (GEP-2257): up to four of hours, minutes, seconds and milliseconds.
