@@ -118,8 +118,7 @@ fn start_ebpf(args: &ServeArgs) -> anyhow::Result<Ebpf> {
 
 /// Feeds [`Control`] until the process is told to end.
 async fn control_loop(control: &RefCell<Control>, mut inputs: Inputs) -> anyhow::Result<()> {
-    let mut terminate = signal(SignalKind::terminate()).context("cannot wait for SIGTERM")?;
-    let mut interrupt = signal(SignalKind::interrupt()).context("cannot wait for SIGINT")?;
+    let mut stop = std::pin::pin!(stop_signal()?);
     let mut reporter = report::Reporter::default();
     let mut patience: Option<Pin<Box<Sleep>>> = None;
     loop {
@@ -138,8 +137,7 @@ async fn control_loop(control: &RefCell<Control>, mut inputs: Inputs) -> anyhow:
             Ok(()) = inputs.proxy.changed() => false,
             Ok(()) = inputs.kernel.changed() => false,
             () = elapsed(patience.as_mut()) => true,
-            _ = terminate.recv() => return Ok(()),
-            _ = interrupt.recv() => return Ok(()),
+            () = &mut stop => return Ok(()),
         };
         let proxy = inputs.proxy.borrow_and_update().clone();
         let kernel = inputs.kernel.borrow_and_update().clone();
@@ -151,6 +149,23 @@ async fn control_loop(control: &RefCell<Control>, mut inputs: Inputs) -> anyhow:
             patience = Some(Box::pin(tokio::time::sleep_until(Instant::now() + REPORT_PATIENCE)));
         }
     }
+}
+
+/// Resolves at the first signal that ends the agent: those that the holder passes on.
+fn stop_signal() -> anyhow::Result<impl Future<Output = ()>> {
+    let listen = |kind| signal(kind).context("cannot wait for signals");
+    let mut hangup = listen(SignalKind::hangup())?;
+    let mut interrupt = listen(SignalKind::interrupt())?;
+    let mut quit = listen(SignalKind::quit())?;
+    let mut terminate = listen(SignalKind::terminate())?;
+    Ok(async move {
+        tokio::select! {
+            _ = hangup.recv() => {}
+            _ = interrupt.recv() => {}
+            _ = quit.recv() => {}
+            _ = terminate.recv() => {}
+        }
+    })
 }
 
 async fn elapsed(patience: Option<&mut Pin<Box<Sleep>>>) {
