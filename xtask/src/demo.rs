@@ -230,7 +230,7 @@ impl Demo<'_> {
                 self.backends.certificate.certificate.display()
             ),
             format!("{client} bash -c 'exec 3<>/dev/tcp/gateway/5432; head -1 <&3'"),
-            format!("{client} bash -c 'exec 3<>/dev/udp/gateway/53; echo hello >&3; head -c 40 <&3'"),
+            format!("{client} bash -c 'exec 3<>/dev/udp/gateway/53; echo hello >&3; head -1 <&3'"),
             format!("{gateway} curl -s http://localhost:{}/metrics", agent::ADMIN_PORT),
             format!("$EDITOR {}/http.yaml", self.lab.manifests().display()),
             format!("tail -f {}", self.agent.process().log_path().display()),

@@ -20,6 +20,7 @@ on_each_datapath!(
     half_close_passes_both_ways,
     bulk_data_arrives_unchanged,
     client_is_refused_at_once_without_endpoints,
+    client_is_told_when_the_backend_refuses,
     connections_stay_when_another_endpoint_goes,
     client_ports_can_be_used_again_at_once,
 );
@@ -135,6 +136,25 @@ fn client_is_refused_at_once_without_endpoints(datapath: Datapath) {
                 );
                 Ok(())
             })?;
+        }
+        Ok(())
+    });
+}
+
+/// By the backend's own RST on the kernel path, by the relay's elsewhere; and the next connection is another matter.
+fn client_is_told_when_the_backend_refuses(datapath: Datapath) {
+    routed(1, |lab| {
+        serve_l4(lab, "TCP", &all(lab, &[1]))?;
+        let _agent = Agent::start(lab, &AgentOptions::new(datapath))?;
+        for family in Family::BOTH {
+            for _ in 0..3 {
+                let refused = EchoClient::connect(lab.client(), lab.at_gateway(family, PORT));
+                ensure!(refused.is_err(), "{family}: somebody answers");
+            }
+        }
+        let _server = tcp_echo(lab.backend(1), TARGET, "backend-1")?;
+        for family in Family::BOTH {
+            check_echo(lab, family)?;
         }
         Ok(())
     });

@@ -5,7 +5,7 @@ use std::net::{SocketAddr, UdpSocket};
 
 use anyhow::{Context as _, Result, bail, ensure};
 use lab::client::{Greeting, ask, udp, udp_from};
-use lab::servers::udp_echo;
+use lab::servers::{UdpServer, any, udp_echo};
 use lab::{Agent, AgentOptions, Datapath, Family, Lab, Shape, eventually};
 
 use crate::bed::{
@@ -17,6 +17,7 @@ on_each_datapath!(
     flows_pass_by_the_expected_path,
     flows_pass_where_everyone_has_one_interface,
     datagrams_of_every_size_pass_unchanged,
+    answers_larger_than_the_mtu_pass_unchanged,
     client_is_told_when_there_is_no_endpoint,
     client_is_told_when_the_backend_has_no_socket,
     flow_leaves_an_endpoint_that_went_away,
@@ -78,6 +79,34 @@ fn datagrams_of_every_size_pass_unchanged(datapath: Datapath) {
             for size in [0, 1, 2, 3, 17, 511, 1400, 3000, 20_000] {
                 let payload: Vec<u8> = (0..size).map(|place: usize| place.to_le_bytes()[0]).collect();
                 ask_gateway(lab, family, &payload).with_context(|| format!("{family}, {size} bytes"))?;
+            }
+        }
+        Ok(())
+    });
+}
+
+/// O14: every fragment of an answer comes from the gateway, also where the kernel path owns the flow; and fragments of a
+/// client's datagrams, which it leaves to the relay, do not disturb that flow.
+fn answers_larger_than_the_mtu_pass_unchanged(datapath: Datapath) {
+    routed(1, |lab| {
+        serve_l4(lab, "UDP", &all(lab, &[1]))?;
+        let _server = UdpServer::start(lab.backend(1), any(TARGET), |request, _| {
+            let size: usize = std::str::from_utf8(request).ok()?.trim().parse().ok()?;
+            Some((0..size).map(|place| (place / 3).to_le_bytes()[0]).collect())
+        })?;
+        let _agent = Agent::start(lab, &AgentOptions::new(datapath))?;
+        for family in Family::BOTH {
+            let socket = udp(lab.client(), lab.at_gateway(family, PORT))?;
+            // The last requests are padded beyond the MTU themselves.
+            for (size, request_length) in
+                [(10, 0), (1473, 0), (3000, 0), (20_000, 0), (10, 3000), (3000, 3000), (10, 0)]
+            {
+                let mut request = size.to_string();
+                request.extend(std::iter::repeat_n(' ', request_length));
+                let answer = ask(&socket, request.as_bytes())
+                    .with_context(|| format!("{family}: {size} bytes to a request of {request_length}"))?;
+                let expected: Vec<u8> = (0..size).map(|place: usize| (place / 3).to_le_bytes()[0]).collect();
+                ensure!(answer == expected, "{family}: {} bytes instead of {size}, or others", answer.len());
             }
         }
         Ok(())
