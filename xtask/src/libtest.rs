@@ -50,7 +50,7 @@ pub(crate) fn failed_names(output: &str) -> Vec<&str> {
 /// The messages of the first tests that panicked: where, and a line or two of what.
 pub(crate) fn panics(output: &str) -> Vec<&str> {
     /// After these the rest is seldom about something else.
-    const SHOWN: usize = 3;
+    const SHOWN: usize = 12;
     const LINES_EACH: usize = 3;
     let lines: Vec<&str> = output.lines().collect();
     let starts = lines

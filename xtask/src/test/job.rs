@@ -22,8 +22,11 @@ use nix::unistd::Pid;
 use crate::command::{line, target_dir};
 use crate::libtest::{self, Counts};
 
-/// How much of a failed step's log is shown: a compiler error or a test's message is in the last lines.
+/// How much of a failed step's log is shown: a compiler's or a linter's message is in the last lines.
 const SHOWN_LINES: usize = 80;
+
+/// Where tests failed, their messages are shown by themselves.
+const SHOWN_LINES_OF_TESTS: usize = 10;
 
 /// Between the request to end and the kill: a test run removes its network namespaces.
 const GRACE: Duration = Duration::from_secs(10);
@@ -96,8 +99,12 @@ impl Log {
         for name in libtest::failed_names(&text) {
             end.push_str(&format!("  failed: {name}\n"));
         }
+        for line in libtest::panics(&text) {
+            end.push_str(&format!("  | {line}\n"));
+        }
+        let n_shown = if end.is_empty() { SHOWN_LINES } else { SHOWN_LINES_OF_TESTS };
         let lines: Vec<&str> = text.lines().collect();
-        for line in &lines[lines.len().saturating_sub(SHOWN_LINES)..] {
+        for line in &lines[lines.len().saturating_sub(n_shown)..] {
             end.push_str(&format!("  | {line}\n"));
         }
         end
