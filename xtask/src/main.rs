@@ -8,6 +8,7 @@ mod codegen;
 mod command;
 mod demo;
 mod deny;
+mod image;
 mod libtest;
 mod setup;
 mod test;
@@ -49,6 +50,8 @@ enum Task {
     Demo(demo::Args),
     /// Measure the agent beside its peers: CPU per unit of work, interleaved rounds (needs root)
     Bench(bench::Args),
+    /// Build the agent's container image, an OCI archive, without a container engine
+    Image(image::Args),
 }
 
 fn main() -> ExitCode {
@@ -62,6 +65,7 @@ fn main() -> ExitCode {
         Task::Codegen => codegen::run(),
         Task::Demo(args) => demo::run(&args),
         Task::Bench(args) => bench::run(&args),
+        Task::Image(args) => image::run(&args),
     };
     match result {
         Ok(()) => ExitCode::SUCCESS,

@@ -1,0 +1,112 @@
+//! `image`: the agent's container image, without a container engine: an OCI archive that containerd, Podman and skopeo
+//! read. One layer: the agent, the libraries that it is linked to, names for its user, and /tmp.
+//!
+//! It pushes nothing. The libraries are this machine's: build on the release that the image is to stand for.
+
+mod oci;
+mod tar;
+
+use std::fs;
+use std::path::{Path, PathBuf};
+use std::process::Command;
+
+use anyhow::{Context as _, Result};
+
+use self::oci::Image;
+use self::tar::Archive;
+use crate::command::{cargo, output, run as run_command, target_dir};
+
+#[derive(clap::Args)]
+pub(crate) struct Args {
+    /// The image's name with its tag
+    #[arg(long, default_value = concat!("docker.io/local/gateway-agent:", env!("CARGO_PKG_VERSION")))]
+    name: String,
+    /// Where the archive goes; without it: target/image/gateway-agent.tar
+    #[arg(long, value_name = "PATH")]
+    output: Option<PathBuf>,
+    /// An agent that is already built; without it: the release build
+    #[arg(long, value_name = "PATH")]
+    binary: Option<PathBuf>,
+}
+
+/// The user of images that need none in particular, by the convention of "distroless" images.
+const USER: u32 = 65532;
+
+/// CAP_NET_ADMIN, CAP_PERFMON and CAP_BPF: what the kernel path needs, and the most that the agent ever has.
+const CAPABILITIES: u64 = 1 << 12 | 1 << 38 | 1 << 39;
+
+const AGENT: &str = "gateway-agent";
+
+pub(crate) fn run(args: &Args) -> Result<()> {
+    let binary = match &args.binary {
+        Some(binary) => binary.clone(),
+        None => {
+            run_command(&mut cargo(["build", "--release", "--locked", "--package", AGENT]))?;
+            target_dir().join("release").join(AGENT)
+        }
+    };
+    let path = args.output.clone().unwrap_or_else(|| target_dir().join("image/gateway-agent.tar"));
+    if let Some(folder) = path.parent() {
+        fs::create_dir_all(folder)?;
+    }
+    let bytes = agent(&args.name, &binary)?;
+    fs::write(&path, &bytes).with_context(|| format!("cannot write {}", path.display()))?;
+    println!("image: {} in {} ({} MB)", args.name, path.display(), bytes.len() / 1_000_000);
+    Ok(())
+}
+
+fn agent(name: &str, binary: &Path) -> Result<Vec<u8>> {
+    let folder = tempfile::tempdir()?;
+    let stripped = folder.path().join(AGENT);
+    output(Command::new("strip").arg("--strip-debug").arg("-o").arg(&stripped).arg(binary))?;
+    let mut layer = base();
+    let mut files = libraries(binary)?;
+    files.sort();
+    for library in files {
+        let content = fs::read(&library).with_context(|| format!("cannot read {library}"))?;
+        layer.file(library.trim_start_matches('/'), 0o755, &content);
+    }
+    // Permitted only, and raised by the agent: a program with them in its effective set cannot be started in a pod that
+    // has not been given them, and the same image is to run there.
+    layer.program_with_capabilities(AGENT, &fs::read(&stripped)?, CAPABILITIES);
+    let user = format!("{USER}:{USER}");
+    Ok(Image { name, entrypoint: &format!("/{AGENT}"), user: Some(&user), layer }.archive())
+}
+
+/// What every image has: names of its users, and a folder for temporary files.
+fn base() -> Archive {
+    let mut layer = Archive::default();
+    layer.folder("tmp/", 0o1777);
+    let users = format!("root:x:0:0:root:/:/\nnonroot:x:{USER}:{USER}:nonroot:/:/\n");
+    layer.file("etc/passwd", 0o644, users.as_bytes());
+    layer
+}
+
+/// The absolute paths that the dynamic loader resolves for `program`, the loader included.
+fn libraries(program: &Path) -> Result<Vec<String>> {
+    let listed = output(Command::new("ldd").arg(program))
+        .with_context(|| format!("{} is to be linked dynamically", program.display()))?;
+    Ok(listed.split_whitespace().filter(|word| word.starts_with('/')).map(str::to_owned).collect())
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn an_image_is_the_same_bytes_each_time_and_names_itself() {
+        let name = "docker.io/local/program:1";
+        let image = || Image { name, entrypoint: "/program", user: None, layer: base() }.archive();
+        assert_eq!(image(), image());
+        let text = image();
+        let text = String::from_utf8_lossy(&text);
+        assert!(text.contains(r#""io.containerd.image.name":"docker.io/local/program:1""#));
+        assert!(text.contains(r#""Entrypoint":["/program"]"#));
+    }
+
+    #[test]
+    fn a_program_comes_with_its_loader() {
+        let libraries = libraries(&std::env::current_exe().unwrap()).unwrap();
+        assert!(libraries.iter().any(|path| path.contains("/ld-linux")), "{libraries:?}");
+    }
+}
