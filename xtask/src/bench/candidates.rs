@@ -53,8 +53,10 @@ pub(super) fn network() -> Result<Lab> {
 
 /// The agent with one worker, on the gateway's cpu.
 pub(super) fn agent(lab: &Lab, datapath: Datapath) -> Result<Running> {
+    let is_named = std::env::var_os("GATEWAY_AGENT_BIN").is_some();
+    let release = crate::command::target_dir().join("release/gateway-agent");
     let options = AgentOptions {
-        binary: Some(crate::command::target_dir().join("release/gateway-agent")),
+        binary: if is_named { None } else { Some(release) },
         workers: 1,
         cpu: Some(GATEWAY_CPU),
         ..AgentOptions::new(datapath)
