@@ -99,12 +99,9 @@ fn targets(report: &mut Report) {
     let row = |name: &str, work: Work| report.row(name, work.name()).map(Row::medians);
     let mut targets = Vec::new();
     for work in [Work::Upload, Work::Download] {
-        if let Some(agent) = row("agent", work) {
-            targets.push(Target::at_most(
-                &format!("relay, {}: CPU added, ms/GB", work.name()),
-                agent.gateway,
-                100.0,
-            ));
+        if let (Some(agent), Some(direct)) = (row("agent", work), row("direct", work)) {
+            let text = format!("relay, {}: CPU added to a direct connection, ms/GB", work.name());
+            targets.push(Target::at_most(&text, agent.total - direct.total, 100.0));
         }
     }
     for peer in ["nginx", "haproxy"] {
