@@ -82,6 +82,15 @@ fn base() -> Archive {
     layer
 }
 
+/// An image of one static program of this machine.
+pub(crate) fn of_static_program(name: &str, program: &Path) -> Result<Vec<u8>> {
+    let file = program.file_name().and_then(|name| name.to_str()).context("a program has a name")?;
+    let bytes = fs::read(program).with_context(|| format!("cannot read {}", program.display()))?;
+    let mut layer = base();
+    layer.file(file, 0o755, &bytes);
+    Ok(Image { name, entrypoint: &format!("/{file}"), user: None, layer }.archive())
+}
+
 /// The absolute paths that the dynamic loader resolves for `program`, the loader included.
 fn libraries(program: &Path) -> Result<Vec<String>> {
     let listed = output(Command::new("ldd").arg(program))
@@ -95,11 +104,12 @@ mod tests {
 
     #[test]
     fn an_image_is_the_same_bytes_each_time_and_names_itself() {
-        let name = "docker.io/local/program:1";
-        let image = || Image { name, entrypoint: "/program", user: None, layer: base() }.archive();
-        assert_eq!(image(), image());
-        let text = image();
-        let text = String::from_utf8_lossy(&text);
+        let dir = tempfile::tempdir().unwrap();
+        let program = dir.path().join("program");
+        fs::write(&program, "static").unwrap();
+        let image = of_static_program("docker.io/local/program:1", &program).unwrap();
+        assert_eq!(image, of_static_program("docker.io/local/program:1", &program).unwrap());
+        let text = String::from_utf8_lossy(&image);
         assert!(text.contains(r#""io.containerd.image.name":"docker.io/local/program:1""#));
         assert!(text.contains(r#""Entrypoint":["/program"]"#));
     }

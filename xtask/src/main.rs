@@ -4,6 +4,7 @@
 
 mod bench;
 mod build_ebpf;
+mod cluster;
 mod codegen;
 mod command;
 mod demo;
@@ -52,6 +53,8 @@ enum Task {
     Bench(bench::Args),
     /// Build the agent's container image, an OCI archive, without a container engine
     Image(image::Args),
+    /// A real Kubernetes of two nodes in network namespaces: up, down, status, kubectl, load (needs root and Go)
+    Cluster(cluster::Args),
 }
 
 fn main() -> ExitCode {
@@ -66,6 +69,7 @@ fn main() -> ExitCode {
         Task::Demo(args) => demo::run(&args),
         Task::Bench(args) => bench::run(&args),
         Task::Image(args) => image::run(&args),
+        Task::Cluster(args) => cluster::run(&args),
     };
     match result {
         Ok(()) => ExitCode::SUCCESS,

@@ -51,6 +51,11 @@ const GROUPS: &[Group] = &[
         why: "peers and load generators of the benches",
         packages: &["nginx-light", "libnginx-mod-stream", "haproxy", "wrk", "nftables"],
     },
+    Group {
+        purposes: &[Purpose::Cluster],
+        why: "the nodes of the test cluster: runtime, pod network, Service rules",
+        packages: &["containerd", "runc", "containernetworking-plugins", "iproute2", "iptables", "nftables"],
+    },
 ];
 
 /// How long another run of the package manager is waited for: an unattended upgrade takes minutes.

@@ -1,0 +1,234 @@
+//! `cluster`: a real Kubernetes on this machine, and its end. `tests/cluster/README.md` says what of it is real.
+//!
+//! It needs no container engine and changes nothing outside of its own namespaces, its control groups and
+//! `target/cluster`. Nothing stays in this process: the cluster runs until `down`, which believes no record, only what
+//! it finds, so it also cleans up after a crash. One cluster at a time on a machine.
+
+mod addons;
+mod build;
+mod cgroup;
+mod control_plane;
+mod machine;
+mod network;
+mod node;
+
+use std::fs;
+use std::path::{Path, PathBuf};
+use std::process::Command;
+use std::time::{Duration, Instant};
+
+use anyhow::{Context as _, Result, bail, ensure};
+use clap::{Subcommand, ValueEnum};
+
+use self::network::{CONTROL_PLANE, NODES};
+use crate::command::{output, run as run_command, target_dir};
+use crate::setup::{self, Purpose};
+
+/// Starts the names of our network namespaces and names our control groups.
+const NAME: &str = "ga-cluster";
+
+#[derive(clap::Args)]
+pub(crate) struct Args {
+    #[command(subcommand)]
+    task: Task,
+}
+
+#[derive(Subcommand)]
+enum Task {
+    /// Build what is missing and start a cluster of two nodes
+    Up {
+        /// The Gateway API's resource definitions: which channel of the release
+        #[arg(long, value_enum, default_value_t = Channel::Standard)]
+        channel: Channel,
+    },
+    /// Stop the cluster and remove all that it left, also after a crash
+    Down,
+    /// Say what runs
+    Status,
+    /// Print the path of the administrator's kubeconfig
+    Kubeconfig,
+    /// kubectl as the administrator, from the network outside of the nodes
+    Kubectl {
+        #[arg(trailing_var_arg = true, allow_hyphen_values = true)]
+        args: Vec<String>,
+    },
+    /// Bring an image (an OCI archive) onto every node
+    Load {
+        #[arg(required = true)]
+        archives: Vec<PathBuf>,
+    },
+    /// Build the programs of the cluster only
+    Build,
+}
+
+#[derive(Clone, Copy, Debug, PartialEq, Eq, ValueEnum)]
+enum Channel {
+    Standard,
+    Experimental,
+    /// No Gateway API at all
+    None,
+}
+
+/// How long a component is waited for; at a load of 18 the slowest took 17 s.
+const DEADLINE: Duration = Duration::from_secs(120);
+
+pub(crate) fn run(args: &Args) -> Result<()> {
+    match &args.task {
+        Task::Build => build::programs().map(drop),
+        Task::Up { channel } => up(*channel),
+        Task::Down => down(),
+        Task::Status => status(),
+        Task::Kubeconfig => {
+            println!("{}", Folder::default().kubeconfig("admin").display());
+            Ok(())
+        }
+        Task::Kubectl { args } => run_command(&mut Folder::default().kubectl(args)),
+        Task::Load { archives } => load(archives),
+    }
+}
+
+/// Where everything of the running cluster lies.
+#[derive(Clone, Debug)]
+struct Folder(PathBuf);
+
+impl Default for Folder {
+    fn default() -> Self {
+        Self(target_dir().join("cluster/run"))
+    }
+}
+
+impl Folder {
+    fn path(&self, name: &str) -> PathBuf {
+        self.0.join(name)
+    }
+
+    fn kubeconfig(&self, user: &str) -> PathBuf {
+        self.path(&format!("{user}.kubeconfig"))
+    }
+
+    fn log(&self, name: &str) -> PathBuf {
+        self.path(&format!("logs/{name}.log"))
+    }
+
+    fn write(&self, name: &str, text: &str) -> Result<PathBuf> {
+        let path = self.path(name);
+        fs::create_dir_all(path.parent().context("a file lies in a folder")?)?;
+        fs::write(&path, text).with_context(|| format!("cannot write {}", path.display()))?;
+        Ok(path)
+    }
+
+    /// kubectl, in the network outside of the nodes.
+    fn kubectl<S: AsRef<std::ffi::OsStr>>(&self, args: &[S]) -> Command {
+        let mut command = Command::new("nsenter");
+        command
+            .arg(format!("--net=/run/netns/{NAME}-lan"))
+            .arg(build::folder().join("kubernetes"))
+            .arg("kubectl")
+            .arg("--kubeconfig")
+            .arg(self.kubeconfig("admin"))
+            .args(args)
+            .env("KUBECACHEDIR", self.path("cache"));
+        command
+    }
+}
+
+fn up(channel: Channel) -> Result<()> {
+    lab::require_root()?;
+    setup::prepare(&[Purpose::Cluster])?;
+    let binaries = build::programs()?;
+    ensure!(
+        !cgroup::exists()? && !network::exists(),
+        "a cluster runs, or what is left of one: `cargo xtask cluster down`"
+    );
+    let start = Instant::now();
+    let step = |what: &str| println!("cluster: {:5.1} s  {what}", start.elapsed().as_secs_f64());
+    let folder = Folder::default();
+    remove(&folder.0)?;
+    fs::create_dir_all(folder.path("logs"))?;
+    // What follows is undone as a whole when a part of it fails, but for the logs.
+    let result = start_all(&folder, &binaries, channel, &step);
+    if let Err(error) = result {
+        let kept = target_dir().join("cluster/logs-of-failure");
+        remove(&kept)?;
+        // There are none when a `down` came in between.
+        let logs = match fs::rename(folder.path("logs"), &kept) {
+            Ok(()) => format!("logs: {}", kept.display()),
+            Err(_) => "no logs are left".to_owned(),
+        };
+        down()?;
+        return Err(error.context(format!("the cluster does not start; {logs}")));
+    }
+    println!("\nTry: cargo xtask cluster kubectl get nodes -o wide");
+    Ok(())
+}
+
+fn start_all(folder: &Folder, binaries: &Path, channel: Channel, step: &dyn Fn(&str)) -> Result<()> {
+    network::create()?;
+    let mut machines = Vec::new();
+    for place in [CONTROL_PLANE].iter().chain(&NODES) {
+        machines.push(machine::Machine::boot(place, folder, binaries)?);
+    }
+    step("machines");
+    let [control, nodes @ ..] = machines.as_slice() else { bail!("there is no machine") };
+    control_plane::certificates(folder, binaries)?;
+    step("certificates");
+    let images = node::infrastructure_images(folder, binaries)?;
+    for node in nodes {
+        node::start_runtime(node, folder)?;
+    }
+    control_plane::start(control, folder, binaries)?;
+    step("API server ready");
+    addons::rights_and_nodes(folder)?;
+    for node in nodes {
+        node::load(node, &images)?;
+        node::start_kubelet(node, folder, binaries)?;
+    }
+    addons::load_balancer(folder, binaries)?;
+    addons::gateway_api(folder, channel)?;
+    step("Gateway API");
+    addons::dns(folder)?;
+    addons::wait_for_nodes(folder)?;
+    step("nodes Ready");
+    addons::wait_for_workloads(folder)?;
+    step("DNS and service accounts ready");
+    Ok(())
+}
+
+fn down() -> Result<()> {
+    lab::require_root()?;
+    let start = Instant::now();
+    cgroup::remove_all()?;
+    network::remove()?;
+    remove(&Folder::default().0)?;
+    println!("cluster: down in {:.1} s", start.elapsed().as_secs_f64());
+    Ok(())
+}
+
+/// Removes a folder, never what is mounted below it.
+fn remove(folder: &Path) -> Result<()> {
+    output(Command::new("rm").args(["-rf", "--one-file-system", "--"]).arg(folder)).map(drop)
+}
+
+fn status() -> Result<()> {
+    lab::require_root()?;
+    let processes = cgroup::processes()?;
+    if processes.is_empty() {
+        let is_left = cgroup::exists()? || network::exists();
+        println!("cluster: {}", if is_left { "down, with remains: run `down`" } else { "down" });
+        return Ok(());
+    }
+    println!("cluster: {} processes", processes.len());
+    run_command(&mut Folder::default().kubectl(&["get", "nodes,pods", "--all-namespaces", "--output=wide"]))
+}
+
+fn load(archives: &[PathBuf]) -> Result<()> {
+    lab::require_root()?;
+    let archives = archives
+        .iter()
+        .map(|path| fs::canonicalize(path).with_context(|| format!("no {}", path.display())))
+        .collect::<Result<Vec<_>>>()?;
+    for place in &NODES {
+        node::load(&machine::Machine::running(place)?, &archives)?;
+    }
+    Ok(())
+}

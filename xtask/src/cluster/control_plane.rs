@@ -1,0 +1,216 @@
+//! The control plane on its machine: certificates by kubeadm, then etcd, API server, controllers and scheduler.
+//!
+//! The flags are those that kubeadm would write, but for what is said at each. It does not restart what dies: a test
+//! that kills a part wants it dead.
+
+use std::path::Path;
+use std::process::Command;
+
+use anyhow::{Context as _, Result};
+use lab::eventually_within;
+
+use super::machine::Machine;
+use super::network::{API_SERVER, NODES, PODS, SERVICES};
+use super::{DEADLINE, Folder};
+use crate::command::output;
+
+/// Everything that a service account asks for, without the bodies: who asked for what, and whether it was allowed.
+const AUDIT: &str = r#"
+apiVersion: audit.k8s.io/v1
+kind: Policy
+omitStages: [RequestReceived]
+rules:
+  - level: Metadata
+    userGroups: ["system:serviceaccounts"]
+  - level: None
+"#;
+
+/// Files of a kubeconfig, the user in it, and its group.
+fn users() -> Vec<(String, String, Option<&'static str>)> {
+    let mut users = vec![
+        ("admin".to_owned(), "admin".to_owned(), Some("system:masters")),
+        ("controllers".to_owned(), "system:kube-controller-manager".to_owned(), None),
+        ("scheduler".to_owned(), "system:kube-scheduler".to_owned(), None),
+        ("proxy".to_owned(), "system:kube-proxy".to_owned(), None),
+        ("loadbalancer".to_owned(), "loadbalancer".to_owned(), None),
+    ];
+    users.extend(
+        NODES.iter().map(|n| (n.name.to_owned(), format!("system:node:{}", n.name), Some("system:nodes"))),
+    );
+    users
+}
+
+pub(super) fn certificates(folder: &Folder, binaries: &Path) -> Result<()> {
+    let config = folder.write(
+        "kubeadm.yaml",
+        &format!(
+            r#"apiVersion: kubeadm.k8s.io/v1beta4
+kind: InitConfiguration
+localAPIEndpoint: {{advertiseAddress: {API_SERVER}, bindPort: 6443}}
+nodeRegistration: {{name: cp, criSocket: "unix:///run/containerd/containerd.sock"}}
+---
+apiVersion: kubeadm.k8s.io/v1beta4
+kind: ClusterConfiguration
+kubernetesVersion: v1.36.3
+clusterName: {name}
+certificatesDir: {pki}
+encryptionAlgorithm: ECDSA-P256
+controlPlaneEndpoint: {API_SERVER}:6443
+networking: {{serviceSubnet: "{SERVICES}", podSubnet: "{PODS}"}}
+apiServer: {{certSANs: ["fd31::10", "localhost"]}}
+"#,
+            name = super::NAME,
+            pki = folder.path("pki").display(),
+        ),
+    )?;
+    let kubeadm = || {
+        let mut command = Command::new(binaries.join("kubernetes"));
+        command.arg("kubeadm");
+        command
+    };
+    output(kubeadm().args(["init", "phase", "certs", "all", "--config"]).arg(&config))?;
+    std::thread::scope(|scope| {
+        let users: Vec<_> = users()
+            .into_iter()
+            .map(|(file, user, group)| {
+                let (kubeadm, config) = (&kubeadm, &config);
+                scope.spawn(move || -> Result<()> {
+                    let mut command = kubeadm();
+                    command
+                        .args(["kubeconfig", "user", "--config"])
+                        .arg(config)
+                        .args(["--client-name", &user]);
+                    if let Some(group) = group {
+                        command.args(["--org", group]);
+                    }
+                    let text = output(&mut command)?;
+                    folder.write(&format!("{file}.kubeconfig"), &text).map(drop)
+                })
+            })
+            .collect();
+        users.into_iter().try_for_each(|user| user.join().expect("the thread does not panic"))
+    })
+}
+
+pub(super) fn start(machine: &Machine, folder: &Folder, binaries: &Path) -> Result<()> {
+    folder.write("audit.yaml", AUDIT)?;
+    let start = |name: &str, flags: &[String]| {
+        let mut command = machine.command(binaries.join("kubernetes"));
+        machine.start(name, folder, command.arg(name).args(flags))
+    };
+    start("etcd", &etcd(folder))?;
+    start("kube-apiserver", &api_server(folder))?;
+    eventually_within(DEADLINE, "the API server is ready", || {
+        output(&mut folder.kubectl(&["get", "--raw", "/readyz", "--request-timeout=2s"])).map(drop)
+    })
+    .with_context(|| format!("see {}", folder.log("cp-kube-apiserver").display()))?;
+    start("kube-controller-manager", &controllers(folder))?;
+    start("kube-scheduler", &scheduler(folder))
+}
+
+/// `--NAME=FOLDER/pki/FILE`
+fn pki<'a>(folder: &Folder, files: impl IntoIterator<Item = (&'a str, &'a str)>) -> Vec<String> {
+    let pki = folder.path("pki");
+    files.into_iter().map(|(flag, file)| format!("--{flag}={}", pki.join(file).display())).collect()
+}
+
+fn etcd(folder: &Folder) -> Vec<String> {
+    let mut flags = pki(
+        folder,
+        [
+            ("cert-file", "etcd/server.crt"),
+            ("key-file", "etcd/server.key"),
+            ("trusted-ca-file", "etcd/ca.crt"),
+        ],
+    );
+    flags.extend([
+        "--name=cp".to_owned(),
+        format!("--data-dir={}", folder.path("etcd").display()),
+        // Only a crash of the whole machine would lose something, and the cluster ends with that.
+        "--unsafe-no-fsync".to_owned(),
+        "--client-cert-auth".to_owned(),
+        format!("--listen-client-urls=https://{API_SERVER}:2379"),
+        format!("--advertise-client-urls=https://{API_SERVER}:2379"),
+        // It has no peers.
+        "--listen-peer-urls=http://127.0.0.1:2380".to_owned(),
+        "--initial-advertise-peer-urls=http://127.0.0.1:2380".to_owned(),
+        "--initial-cluster=cp=http://127.0.0.1:2380".to_owned(),
+    ]);
+    flags
+}
+
+fn api_server(folder: &Folder) -> Vec<String> {
+    let mut flags = pki(
+        folder,
+        [
+            ("etcd-cafile", "etcd/ca.crt"),
+            ("etcd-certfile", "apiserver-etcd-client.crt"),
+            ("etcd-keyfile", "apiserver-etcd-client.key"),
+            ("client-ca-file", "ca.crt"),
+            ("tls-cert-file", "apiserver.crt"),
+            ("tls-private-key-file", "apiserver.key"),
+            ("kubelet-client-certificate", "apiserver-kubelet-client.crt"),
+            ("kubelet-client-key", "apiserver-kubelet-client.key"),
+            ("proxy-client-cert-file", "front-proxy-client.crt"),
+            ("proxy-client-key-file", "front-proxy-client.key"),
+            ("requestheader-client-ca-file", "front-proxy-ca.crt"),
+            ("service-account-key-file", "sa.pub"),
+            ("service-account-signing-key-file", "sa.key"),
+        ],
+    );
+    flags.extend([
+        format!("--etcd-servers=https://{API_SERVER}:2379"),
+        format!("--advertise-address={API_SERVER}"),
+        "--bind-address=::".to_owned(),
+        "--secure-port=6443".to_owned(),
+        "--requestheader-allowed-names=front-proxy-client".to_owned(),
+        "--requestheader-extra-headers-prefix=X-Remote-Extra-".to_owned(),
+        "--requestheader-group-headers=X-Remote-Group".to_owned(),
+        "--requestheader-username-headers=X-Remote-User".to_owned(),
+        "--service-account-issuer=https://kubernetes.default.svc.cluster.local".to_owned(),
+        format!("--service-cluster-ip-range={SERVICES}"),
+        "--authorization-mode=Node,RBAC".to_owned(),
+        "--enable-admission-plugins=NodeRestriction".to_owned(),
+        "--allow-privileged=true".to_owned(),
+        "--kubelet-preferred-address-types=InternalIP".to_owned(),
+        format!("--audit-policy-file={}", folder.path("audit.yaml").display()),
+        format!("--audit-log-path={}", folder.path("logs/audit.log").display()),
+    ]);
+    flags
+}
+
+fn controllers(folder: &Folder) -> Vec<String> {
+    let mut flags = pki(
+        folder,
+        [
+            ("service-account-private-key-file", "sa.key"),
+            ("root-ca-file", "ca.crt"),
+            ("client-ca-file", "ca.crt"),
+            ("cluster-signing-cert-file", "ca.crt"),
+            ("cluster-signing-key-file", "ca.key"),
+        ],
+    );
+    flags.extend(identity(folder, "controllers"));
+    flags.extend([
+        // The nodes are made with their ranges: the files of their network name the same ones.
+        "--controllers=*,-node-ipam-controller".to_owned(),
+        "--use-service-account-credentials".to_owned(),
+        format!("--service-cluster-ip-range={SERVICES}"),
+    ]);
+    flags
+}
+
+fn scheduler(folder: &Folder) -> Vec<String> {
+    identity(folder, "scheduler")
+}
+
+fn identity(folder: &Folder, user: &str) -> Vec<String> {
+    let file = folder.kubeconfig(user);
+    let mut flags: Vec<_> = ["kubeconfig", "authentication-kubeconfig", "authorization-kubeconfig"]
+        .iter()
+        .map(|flag| format!("--{flag}={}", file.display()))
+        .collect();
+    // There is one of each.
+    flags.push("--leader-elect=false".to_owned());
+    flags
+}
