@@ -205,11 +205,14 @@ fn describe(status: ExitStatus) -> String {
     }
 }
 
-/// Whether it still has memory and descriptors: a zombie has none.
+/// Whether a thread of it still runs: descriptors are closed when the last one has ended, and until then the first may
+/// be a zombie already.
 fn is_alive(pid: i32) -> bool {
-    let text = std::fs::read_to_string(format!("/proc/{pid}/stat")).unwrap_or_default();
-    // The state follows the name, which may hold anything, in parentheses.
-    text.rsplit_once(") ").is_some_and(|(_, rest)| !rest.starts_with('Z') && !rest.starts_with('X'))
+    let tasks = std::fs::read_dir(format!("/proc/{pid}/task")).into_iter().flatten().flatten();
+    tasks.filter_map(|task| std::fs::read_to_string(task.path().join("stat")).ok()).any(|text| {
+        // The state follows the name, which may hold anything, in parentheses.
+        text.rsplit_once(") ").is_some_and(|(_, rest)| !rest.starts_with(['Z', 'X']))
+    })
 }
 
 /// Children of every thread of `pid`.
