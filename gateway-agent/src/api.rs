@@ -3,10 +3,19 @@
 
 #[rustfmt::skip]
 #[allow(unreachable_pub, unused_qualifications, clippy::all, clippy::allow_attributes_without_reason, reason = "generated")]
+pub mod backendtlspolicies;
+#[rustfmt::skip]
+#[allow(unreachable_pub, unused_qualifications, clippy::all, clippy::allow_attributes_without_reason, reason = "generated")]
 pub mod gateways;
 #[rustfmt::skip]
 #[allow(unreachable_pub, unused_qualifications, clippy::all, clippy::allow_attributes_without_reason, reason = "generated")]
+pub mod grpcroutes;
+#[rustfmt::skip]
+#[allow(unreachable_pub, unused_qualifications, clippy::all, clippy::allow_attributes_without_reason, reason = "generated")]
 pub mod httproutes;
+#[rustfmt::skip]
+#[allow(unreachable_pub, unused_qualifications, clippy::all, clippy::allow_attributes_without_reason, reason = "generated")]
+pub mod listenersets;
 #[rustfmt::skip]
 #[allow(unreachable_pub, unused_qualifications, clippy::all, clippy::allow_attributes_without_reason, reason = "generated")]
 pub mod referencegrants;
@@ -23,8 +32,11 @@ pub mod udproutes;
 use k8s_openapi::api::core::v1::{ConfigMap, Namespace, Secret, Service};
 use k8s_openapi::api::discovery::v1::EndpointSlice;
 
+pub use backendtlspolicies::BackendTlsPolicy;
 pub use gateways::Gateway;
+pub use grpcroutes::GrpcRoute;
 pub use httproutes::HttpRoute;
+pub use listenersets::ListenerSet;
 pub use referencegrants::ReferenceGrant;
 pub use tcproutes::TcpRoute;
 pub use tlsroutes::TlsRoute;

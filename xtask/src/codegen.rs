@@ -21,8 +21,17 @@ const VERSION: &str = "v1.7.0";
 const GO_TOOLCHAIN: &str = "go1.27.3";
 const GENERATOR: &str = "kopium 0.24.0";
 /// The kinds that the agent reads, by the plural that names the CRD's file and the Rust module.
-const PLURALS: [&str; 6] =
-    ["gateways", "httproutes", "referencegrants", "tcproutes", "tlsroutes", "udproutes"];
+const PLURALS: [&str; 9] = [
+    "backendtlspolicies",
+    "gateways",
+    "grpcroutes",
+    "httproutes",
+    "listenersets",
+    "referencegrants",
+    "tcproutes",
+    "tlsroutes",
+    "udproutes",
+];
 
 /// Writes `gateway-agent/src/api/*.rs`, `gateway-agent/schemas/*.json` and `gateway-agent/schemas/lock.json`.
 pub(crate) fn run() -> Result<()> {

@@ -1,6 +1,6 @@
 //! `deny`: the rules of `deny.toml` on licences, banned and doubled crates and their sources.
 //!
-//! Held here from `cargo metadata`, because building cargo-deny takes longer than all of this tree. It knows no
+//! Held here from `cargo tree` and `cargo metadata`, because building cargo-deny takes longer than all of this tree. It knows no
 //! advisories: those need a database from outside.
 
 mod licence;
@@ -37,7 +37,18 @@ pub(crate) fn run() -> Result<()> {
         "--filter-platform",
         PLATFORM,
     ]))?;
-    let packages = packages(&metadata)?;
+    let tree = output(&mut cargo([
+        "tree",
+        "--locked",
+        "--workspace",
+        "--all-features",
+        "--target",
+        PLATFORM,
+        "--edges=normal,build,dev",
+        "--prefix=none",
+        "--format={p}",
+    ]))?;
+    let packages = packages(&metadata, &tree)?;
     let findings = check(&policy, &packages);
     for finding in &findings {
         eprintln!("{finding}");
@@ -49,18 +60,25 @@ pub(crate) fn run() -> Result<()> {
     Ok(())
 }
 
-/// The packages that the resolved graph uses; the list beside it also has those of other platforms.
-fn packages(metadata: &str) -> Result<Vec<Package>> {
+/// The packages that are built. Metadata alone also lists optional dependencies that no feature turns on.
+fn packages(metadata: &str, tree: &str) -> Result<Vec<Package>> {
     let metadata: Value = serde_json::from_str(metadata)?;
-    let list = |value: &Value, what: &str| -> Result<Vec<Value>> {
-        value.as_array().cloned().with_context(|| format!("cargo metadata has no {what}"))
+    // A line is `name vVERSION`, and more for what is not from the registry or was listed before.
+    let used: BTreeSet<(&str, &str)> = tree
+        .lines()
+        .filter_map(|line| {
+            let mut words = line.split(' ');
+            Some((words.next()?, words.next()?.strip_prefix('v')?))
+        })
+        .collect();
+    let is_used = |package: &Value| {
+        let named = |key: &str| package[key].as_str().unwrap_or_default();
+        used.contains(&(named("name"), named("version")))
     };
-    let nodes = list(&metadata["resolve"]["nodes"], "graph")?;
-    let used: BTreeSet<&str> = nodes.iter().filter_map(|node| node["id"].as_str()).collect();
     let text = |package: &Value, key: &str| package[key].as_str().map(str::to_owned);
-    let all = list(&metadata["packages"], "packages")?;
+    let all = metadata["packages"].as_array().context("cargo metadata has no packages")?;
     all.iter()
-        .filter(|package| package["id"].as_str().is_some_and(|id| used.contains(id)))
+        .filter(|package| is_used(package))
         .map(|package| {
             Ok(Package {
                 name: text(package, "name").context("a package without a name")?,
