@@ -7,6 +7,7 @@ mod build_ebpf;
 mod cluster;
 mod codegen;
 mod command;
+mod conformance;
 mod demo;
 mod deny;
 mod image;
@@ -55,6 +56,8 @@ enum Task {
     Image(image::Args),
     /// A real Kubernetes of two nodes in network namespaces: up, down, status, kubectl, load (needs root and Go)
     Cluster(cluster::Args),
+    /// Run the Gateway API's conformance suite against the agent in the running cluster (needs root and Go)
+    Conformance(conformance::Args),
 }
 
 fn main() -> ExitCode {
@@ -70,6 +73,7 @@ fn main() -> ExitCode {
         Task::Bench(args) => bench::run(&args),
         Task::Image(args) => image::run(&args),
         Task::Cluster(args) => cluster::run(&args),
+        Task::Conformance(args) => conformance::run(&args),
     };
     match result {
         Ok(()) => ExitCode::SUCCESS,
