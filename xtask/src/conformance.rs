@@ -9,7 +9,7 @@ mod install;
 mod namespaced;
 mod suite;
 
-use std::path::PathBuf;
+use std::path::{Path, PathBuf};
 
 use anyhow::{Context as _, Result, ensure};
 
@@ -30,7 +30,7 @@ pub(crate) struct Args {
     /// The suite's tests that read status only, also for features that are not claimed, without a report
     #[arg(long)]
     status_only: bool,
-    /// Build the suite and its images, and nothing else
+    /// Build the suite, and nothing else
     #[arg(long)]
     build_only: bool,
     /// An agent that is already built; without it: the release build
@@ -51,16 +51,15 @@ const PROFILES: [&str; 5] = ["GATEWAY-HTTP", "GATEWAY-GRPC", "GATEWAY-TLS", "GAT
 
 pub(crate) fn run(args: &Args) -> Result<()> {
     let suite = build::suite()?;
-    let backends = build::backends(&suite)?;
     if args.build_only {
-        println!("conformance: built {} and {} images", suite.binary.display(), backends.len());
+        println!("conformance: built {}", suite.display());
         return Ok(());
     }
     lab::require_root()?;
     cluster::require_running()?;
     let (agent, image) = build::agent(args.agent.as_deref())?;
     let features = features(&agent)?;
-    cluster::load(backends.iter().chain([&image]))?;
+    cluster::load(&image)?;
 
     let mode = if args.roles_only { Mode::RolesOnly } else { Mode::Default };
     // What an interrupted run left would be counted as this one's.
@@ -78,14 +77,14 @@ pub(crate) fn run(args: &Args) -> Result<()> {
     Ok(())
 }
 
-fn tests(args: &Args, mode: Mode, suite: &build::Suite, features: &[String]) -> Result<suite::Outcome> {
+fn tests(args: &Args, mode: Mode, suite: &Path, features: &[String]) -> Result<suite::Outcome> {
     // Gone with it is the process that binds rights in namespaces which the tests make.
     let _granter = match mode {
         Mode::Default => None,
         Mode::RolesOnly => Some(namespaced::Granter::start()?),
     };
     suite::run(&suite::Selection {
-        binary: &suite.binary,
+        binary: suite,
         mode,
         features,
         profiles: &profiles(&args.profiles),
@@ -107,9 +106,10 @@ fn folder() -> PathBuf {
 }
 
 /// What the agent says that it supports: one list for its status and for the suite.
-fn features(agent: &std::path::Path) -> Result<Vec<String>> {
+fn features(agent: &Path) -> Result<Vec<String>> {
     let text = output(program(agent).arg("features")).context("the agent lists its features")?;
-    let features: Vec<String> = text.lines().map(str::trim).filter(|l| !l.is_empty()).map(str::to_owned).collect();
+    let features: Vec<String> =
+        text.lines().map(str::trim).filter(|l| !l.is_empty()).map(str::to_owned).collect();
     ensure!(!features.is_empty(), "the agent lists no feature");
     Ok(features)
 }

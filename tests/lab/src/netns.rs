@@ -26,6 +26,11 @@ impl Netns {
         // Registered first: an interrupt in between must find it.
         cleanup::add_namespace(name);
         ip(&[], &format!("netns add {name}\n"))?;
+        Self::open(name)
+    }
+
+    /// A namespace that someone else made, and removes.
+    pub fn open(name: &str) -> Result<Self> {
         let path = Path::new("/run/netns").join(name);
         let file = File::open(&path).with_context(|| format!("open {}", path.display()))?;
         Ok(Self { name: name.to_owned(), file: Arc::new(file) })

@@ -1,4 +1,4 @@
-//! The running test cluster, by the commands that anyone uses: `cargo xtask cluster ...`.
+//! The running test cluster: kubectl as its administrator, and images.
 
 use std::ffi::OsStr;
 use std::io::Write as _;
@@ -12,12 +12,8 @@ use crate::command::{output, program, run};
 /// The network outside of the nodes.
 pub(super) const OUTSIDE: &str = "/run/netns/ga-cluster-lan";
 
-/// This very program, even if a build has meanwhile put another in its place.
-fn cluster(task: &str) -> Command {
-    let mut command = program("/proc/self/exe");
-    command.args(["cluster", task]);
-    command
-}
+/// Leads to the files of the cluster that runs; `tests/cluster/README.md` says what is in them.
+const CLUSTER: &str = "/run/ga-cluster";
 
 pub(super) fn require_running() -> Result<()> {
     kubectl(["get", "--raw", "/readyz", "--request-timeout=10s"])
@@ -25,12 +21,14 @@ pub(super) fn require_running() -> Result<()> {
         .context("no cluster answers: `cargo xtask cluster up` first")
 }
 
-pub(super) fn kubeconfig() -> Result<PathBuf> {
-    Ok(PathBuf::from(output(&mut cluster("kubeconfig"))?.trim_end()))
+pub(super) fn kubeconfig() -> PathBuf {
+    Path::new(CLUSTER).join("admin.kubeconfig")
 }
 
-pub(super) fn load<'a>(archives: impl Iterator<Item = &'a PathBuf>) -> Result<()> {
-    run(cluster("load").args(archives))
+/// The agent's image, and those that the suite's manifests name.
+pub(super) fn load(archive: &Path) -> Result<()> {
+    // This very program: a build may have put another in its place.
+    run(program("/proc/self/exe").args(["cluster", "load", "--conformance"]).arg(archive))
 }
 
 /// kubectl's standard output.
@@ -39,14 +37,22 @@ pub(super) fn kubectl<S: AsRef<OsStr>>(args: impl IntoIterator<Item = S>) -> Res
 }
 
 pub(super) fn kubectl_command<S: AsRef<OsStr>>(args: impl IntoIterator<Item = S>) -> Command {
-    let mut command = cluster("kubectl");
-    command.arg("--").args(args);
+    // nsenter becomes kubectl, so that whoever ends the child ends that.
+    let mut command = program("nsenter");
+    command
+        .arg(format!("--net={OUTSIDE}"))
+        .arg(Path::new(CLUSTER).join("bin/kubernetes"))
+        .args(["kubectl", "--kubeconfig"])
+        .arg(kubeconfig())
+        .args(args)
+        .env("KUBECACHEDIR", super::folder().join("cache"));
     command
 }
 
 /// As a user who installs the agent does it.
 pub(super) fn apply_folder(folder: &Path) -> Result<()> {
-    kubectl([OsStr::new("apply"), OsStr::new("--server-side"), OsStr::new("-k"), folder.as_os_str()]).map(drop)
+    kubectl([OsStr::new("apply"), OsStr::new("--server-side"), OsStr::new("-k"), folder.as_os_str()])
+        .map(drop)
 }
 
 /// `text` is one or more manifests; `args` say where they go.

@@ -121,7 +121,6 @@ impl Granter {
 
 impl Drop for Granter {
     fn drop(&mut self) {
-        // kubectl ends with the process that runs it: both are asked by the pipe and the signal.
         if let Err(error) = self.watch.kill().and_then(|()| self.watch.wait()) {
             eprintln!("conformance: kubectl does not stop: {error}");
         }

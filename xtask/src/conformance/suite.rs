@@ -52,7 +52,7 @@ pub(super) fn run(selection: &Selection<'_>) -> Result<Outcome> {
         .arg(format!("--net={OUTSIDE}"))
         .arg(selection.binary)
         .args(flags(selection)?)
-        .env("KUBECONFIG", kubeconfig()?)
+        .env("KUBECONFIG", kubeconfig())
         .current_dir(folder())
         .stdin(Stdio::null())
         .stdout(Stdio::piped())

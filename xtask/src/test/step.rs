@@ -22,6 +22,9 @@ const BINARY_LIMIT: Duration = Duration::from_secs(15 * 60);
 const KERNEL_TESTS: &str = "kernel-tests";
 const NETNS_TESTS: &str = "netns-tests";
 
+/// As above, and the test cluster.
+const DEPLOY_TESTS: &str = "deploy-tests";
+
 #[derive(Clone, Copy, Debug, PartialEq, Eq, ValueEnum)]
 pub(super) enum Step {
     /// Formatting
@@ -100,7 +103,7 @@ impl Step {
             Self::ClippyBpf => clippy_bpf(log)?,
             Self::Units => {
                 return run_binaries(log, |binary| {
-                    binary.package != KERNEL_TESTS && binary.package != NETNS_TESTS
+                    ![KERNEL_TESTS, NETNS_TESTS, DEPLOY_TESTS].contains(&binary.package.as_str())
                 });
             }
             Self::Doc => doc(log)?,
