@@ -1,0 +1,3 @@
+module gateway-agent/tests/cluster/faults
+
+go 1.26.0
