@@ -1,18 +1,22 @@
 //! `cluster`: a real Kubernetes on this machine, and its end. `tests/cluster/README.md` says what of it is real.
 //!
-//! It needs no container engine and changes nothing outside of its own namespaces, its control groups and
-//! `target/cluster`. Nothing stays in this process: the cluster runs until `down`, which believes no record, only what
+//! It needs no container engine and changes nothing outside of its own namespaces, its control groups,
+//! `target/cluster` and a link to that. Nothing stays in this process: the cluster runs until `down`, which believes no record, only what
 //! it finds, so it also cleans up after a crash. One cluster at a time on a machine.
 
 mod addons;
+mod audit;
 mod build;
 mod cgroup;
+mod check;
 mod control_plane;
+mod images;
 mod machine;
 mod network;
 mod node;
 
 use std::fs;
+use std::os::unix::fs::symlink;
 use std::path::{Path, PathBuf};
 use std::process::Command;
 use std::time::{Duration, Instant};
@@ -54,11 +58,20 @@ enum Task {
     },
     /// Bring an image (an OCI archive) onto every node
     Load {
-        #[arg(required = true)]
+        #[arg(required_unless_present = "conformance")]
         archives: Vec<PathBuf>,
+        /// Also the images that the conformance suite asks for, which are built first
+        #[arg(long)]
+        conformance: bool,
     },
+    /// Sum up what service accounts asked of the API server
+    Audit(audit::Args),
     /// Build the programs of the cluster only
     Build,
+    /// Try on the cluster that runs what every cluster must be able to do
+    Check,
+    /// Start a cluster, check it, crash it, and see that nothing is left
+    Test,
 }
 
 #[derive(Clone, Copy, Debug, PartialEq, Eq, ValueEnum)]
@@ -74,30 +87,40 @@ const DEADLINE: Duration = Duration::from_secs(120);
 
 pub(crate) fn run(args: &Args) -> Result<()> {
     match &args.task {
+        Task::Check => check::run(&Folder::running()),
+        Task::Test => check::test(),
         Task::Build => build::programs().map(drop),
         Task::Up { channel } => up(*channel),
         Task::Down => down(),
         Task::Status => status(),
         Task::Kubeconfig => {
-            println!("{}", Folder::default().kubeconfig("admin").display());
+            println!("{}", Folder::running().kubeconfig("admin").display());
             Ok(())
         }
-        Task::Kubectl { args } => run_command(&mut Folder::default().kubectl(args)),
-        Task::Load { archives } => load(archives),
+        Task::Kubectl { args } => run_command(&mut Folder::running().kubectl(args)),
+        Task::Load { archives, conformance } => load(archives, *conformance),
+        Task::Audit(args) => audit::run(&Folder::running(), args),
     }
 }
 
-/// Where everything of the running cluster lies.
+/// Where everything of a cluster lies.
 #[derive(Clone, Debug)]
 struct Folder(PathBuf);
 
-impl Default for Folder {
-    fn default() -> Self {
-        Self(target_dir().join("cluster/run"))
-    }
-}
+/// Leads to the folder of the cluster that runs, from whichever clone of the tree it was started.
+const LINK: &str = "/run/ga-cluster";
 
 impl Folder {
+    /// The folder of a cluster that this clone starts.
+    fn own() -> Self {
+        Self(target_dir().join("cluster/run"))
+    }
+
+    /// The folder of the cluster that runs, or our own.
+    fn running() -> Self {
+        fs::read_link(LINK).map_or_else(|_| Self::own(), Self)
+    }
+
     fn path(&self, name: &str) -> PathBuf {
         self.0.join(name)
     }
@@ -122,7 +145,7 @@ impl Folder {
         let mut command = Command::new("nsenter");
         command
             .arg(format!("--net=/run/netns/{NAME}-lan"))
-            .arg(build::folder().join("kubernetes"))
+            .arg(self.path("bin/kubernetes"))
             .arg("kubectl")
             .arg("--kubeconfig")
             .arg(self.kubeconfig("admin"))
@@ -142,9 +165,12 @@ fn up(channel: Channel) -> Result<()> {
     );
     let start = Instant::now();
     let step = |what: &str| println!("cluster: {:5.1} s  {what}", start.elapsed().as_secs_f64());
-    let folder = Folder::default();
+    let folder = Folder::own();
     remove(&folder.0)?;
     fs::create_dir_all(folder.path("logs"))?;
+    symlink(&binaries, folder.path("bin"))?;
+    remove(Path::new(LINK))?;
+    symlink(&folder.0, LINK)?;
     // What follows is undone as a whole when a part of it fails, but for the logs.
     let result = start_all(&folder, &binaries, channel, &step);
     if let Err(error) = result {
@@ -172,7 +198,7 @@ fn start_all(folder: &Folder, binaries: &Path, channel: Channel, step: &dyn Fn(&
     let [control, nodes @ ..] = machines.as_slice() else { bail!("there is no machine") };
     control_plane::certificates(folder, binaries)?;
     step("certificates");
-    let images = node::infrastructure_images(folder, binaries)?;
+    let images = images::infrastructure(folder, binaries)?;
     for node in nodes {
         node::start_runtime(node, folder)?;
     }
@@ -199,7 +225,9 @@ fn down() -> Result<()> {
     let start = Instant::now();
     cgroup::remove_all()?;
     network::remove()?;
-    remove(&Folder::default().0)?;
+    remove(&Folder::running().0)?;
+    remove(Path::new(LINK))?;
+    remove(&Folder::own().0)?;
     println!("cluster: down in {:.1} s", start.elapsed().as_secs_f64());
     Ok(())
 }
@@ -218,15 +246,18 @@ fn status() -> Result<()> {
         return Ok(());
     }
     println!("cluster: {} processes", processes.len());
-    run_command(&mut Folder::default().kubectl(&["get", "nodes,pods", "--all-namespaces", "--output=wide"]))
+    run_command(&mut Folder::running().kubectl(&["get", "nodes,pods", "--all-namespaces", "--output=wide"]))
 }
 
-fn load(archives: &[PathBuf]) -> Result<()> {
+fn load(archives: &[PathBuf], conformance: bool) -> Result<()> {
     lab::require_root()?;
-    let archives = archives
+    let mut archives = archives
         .iter()
         .map(|path| fs::canonicalize(path).with_context(|| format!("no {}", path.display())))
         .collect::<Result<Vec<_>>>()?;
+    if conformance {
+        archives.extend(images::conformance(&Folder::running())?);
+    }
     for place in &NODES {
         node::load(&machine::Machine::running(place)?, &archives)?;
     }

@@ -6,6 +6,7 @@
 mod oci;
 mod tar;
 
+use std::collections::BTreeSet;
 use std::fs;
 use std::path::{Path, PathBuf};
 use std::process::Command;
@@ -60,12 +61,7 @@ fn agent(name: &str, binary: &Path) -> Result<Vec<u8>> {
     let stripped = folder.path().join(AGENT);
     output(Command::new("strip").arg("--strip-debug").arg("-o").arg(&stripped).arg(binary))?;
     let mut layer = base();
-    let mut files = libraries(binary)?;
-    files.sort();
-    for library in files {
-        let content = fs::read(&library).with_context(|| format!("cannot read {library}"))?;
-        layer.file(library.trim_start_matches('/'), 0o755, &content);
-    }
+    add_libraries(&mut layer, &libraries(binary)?)?;
     // Permitted only, and raised by the agent: a program with them in its effective set cannot be started in a pod that
     // has not been given them, and the same image is to run there.
     layer.program_with_capabilities(AGENT, &fs::read(&stripped)?, CAPABILITIES);
@@ -84,15 +80,40 @@ fn base() -> Archive {
 
 /// An image of one static program of this machine.
 pub(crate) fn of_static_program(name: &str, program: &Path) -> Result<Vec<u8>> {
-    let file = program.file_name().and_then(|name| name.to_str()).context("a program has a name")?;
-    let bytes = fs::read(program).with_context(|| format!("cannot read {}", program.display()))?;
+    of_programs(name, program, &[])
+}
+
+/// An image that starts a static program of this machine, and has others beside it that are linked dynamically.
+pub(crate) fn of_programs(name: &str, program: &Path, others: &[&Path]) -> Result<Vec<u8>> {
     let mut layer = base();
-    layer.file(file, 0o755, &bytes);
+    let file = add_program(&mut layer, program)?;
+    let mut files = BTreeSet::new();
+    for other in others {
+        add_program(&mut layer, other)?;
+        files.extend(libraries(other)?);
+    }
+    add_libraries(&mut layer, &files)?;
     Ok(Image { name, entrypoint: &format!("/{file}"), user: None, layer }.archive())
 }
 
+/// Puts a program of this machine into the root and gives its name.
+fn add_program<'a>(layer: &mut Archive, program: &'a Path) -> Result<&'a str> {
+    let file = program.file_name().and_then(|name| name.to_str()).context("a program has a name")?;
+    let bytes = fs::read(program).with_context(|| format!("cannot read {}", program.display()))?;
+    layer.file(file, 0o755, &bytes);
+    Ok(file)
+}
+
+fn add_libraries(layer: &mut Archive, files: &BTreeSet<String>) -> Result<()> {
+    for library in files {
+        let content = fs::read(library).with_context(|| format!("cannot read {library}"))?;
+        layer.file(library.trim_start_matches('/'), 0o755, &content);
+    }
+    Ok(())
+}
+
 /// The absolute paths that the dynamic loader resolves for `program`, the loader included.
-fn libraries(program: &Path) -> Result<Vec<String>> {
+fn libraries(program: &Path) -> Result<BTreeSet<String>> {
     let listed = output(Command::new("ldd").arg(program))
         .with_context(|| format!("{} is to be linked dynamically", program.display()))?;
     Ok(listed.split_whitespace().filter(|word| word.starts_with('/')).map(str::to_owned).collect())

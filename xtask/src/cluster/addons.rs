@@ -10,13 +10,13 @@ use lab::eventually_within;
 use serde_json::{Value, json};
 
 use super::network::{DNS, NODES};
-use super::{Channel, DEADLINE, Folder, NAME, cgroup, machine, node};
+use super::{Channel, DEADLINE, Folder, NAME, cgroup, images, machine};
 use crate::command::{output, root};
 
 /// The module asks for Go 1.27 even to be fetched; the go command gets that toolchain by itself.
 const GO_TOOLCHAIN: &str = "go1.27.3";
 
-fn apply(folder: &Folder, name: &str, objects: &[Value]) -> Result<()> {
+pub(super) fn apply(folder: &Folder, name: &str, objects: &[Value]) -> Result<()> {
     let list = json!({ "apiVersion": "v1", "kind": "List", "items": objects });
     let file = folder.write(&format!("{name}.json"), &format!("{list:#}\n"))?;
     let file = file.to_str().context("the path is not UTF-8")?;
@@ -127,7 +127,7 @@ pub(super) fn dns(folder: &Folder) -> Result<()> {
         "dnsPolicy": "Default",
         "containers": [{
             "name": "coredns",
-            "image": node::COREDNS,
+            "image": images::COREDNS,
             "imagePullPolicy": "Never",
             "args": ["-conf", "/etc/coredns/Corefile"],
             "readinessProbe": { "httpGet": { "path": "/ready", "port": 8181 }, "periodSeconds": 1 },

@@ -1,25 +1,30 @@
-//! The control plane on its machine: certificates by kubeadm, then etcd, API server, controllers and scheduler.
+//! The control plane on its machine: certificates by kubeadm, then etcd, API server, controllers, scheduler and
+//! the fault proxy.
 //!
 //! The flags are those that kubeadm would write, but for what is said at each. It does not restart what dies: a test
 //! that kills a part wants it dead.
 
+use std::fs;
 use std::path::Path;
 use std::process::Command;
 
-use anyhow::{Context as _, Result};
+use anyhow::{Context as _, Result, ensure};
 use lab::eventually_within;
 
 use super::machine::Machine;
-use super::network::{API_SERVER, NODES, PODS, SERVICES};
+use super::network::{API_PORT, API_SERVER, FAULTS_CONTROL_PORT, FAULTS_PORT, NODES, PODS, SERVICES};
 use super::{DEADLINE, Folder};
 use crate::command::output;
 
 /// Everything that a service account asks for, without the bodies: who asked for what, and whether it was allowed.
+/// Those of Kubernetes' own controllers ask a lot, and nobody asks about them.
 const AUDIT: &str = r#"
 apiVersion: audit.k8s.io/v1
 kind: Policy
 omitStages: [RequestReceived]
 rules:
+  - level: None
+    userGroups: ["system:serviceaccounts:kube-system"]
   - level: Metadata
     userGroups: ["system:serviceaccounts"]
   - level: None
@@ -46,7 +51,7 @@ pub(super) fn certificates(folder: &Folder, binaries: &Path) -> Result<()> {
         &format!(
             r#"apiVersion: kubeadm.k8s.io/v1beta4
 kind: InitConfiguration
-localAPIEndpoint: {{advertiseAddress: {API_SERVER}, bindPort: 6443}}
+localAPIEndpoint: {{advertiseAddress: {API_SERVER}, bindPort: {API_PORT}}}
 nodeRegistration: {{name: cp, criSocket: "unix:///run/containerd/containerd.sock"}}
 ---
 apiVersion: kubeadm.k8s.io/v1beta4
@@ -55,7 +60,7 @@ kubernetesVersion: v1.36.3
 clusterName: {name}
 certificatesDir: {pki}
 encryptionAlgorithm: ECDSA-P256
-controlPlaneEndpoint: {API_SERVER}:6443
+controlPlaneEndpoint: {API_SERVER}:{API_PORT}
 networking: {{serviceSubnet: "{SERVICES}", podSubnet: "{PODS}"}}
 apiServer: {{certSANs: ["fd31::10", "localhost"]}}
 "#,
@@ -89,7 +94,8 @@ apiServer: {{certSANs: ["fd31::10", "localhost"]}}
             })
             .collect();
         users.into_iter().try_for_each(|user| user.join().expect("the thread does not panic"))
-    })
+    })?;
+    write_faults_kubeconfig(folder)
 }
 
 pub(super) fn start(machine: &Machine, folder: &Folder, binaries: &Path) -> Result<()> {
@@ -105,7 +111,17 @@ pub(super) fn start(machine: &Machine, folder: &Folder, binaries: &Path) -> Resu
     })
     .with_context(|| format!("see {}", folder.log("cp-kube-apiserver").display()))?;
     start("kube-controller-manager", &controllers(folder))?;
-    start("kube-scheduler", &scheduler(folder))
+    start("kube-scheduler", &scheduler(folder))?;
+    let mut faults = machine.command(binaries.join("faults"));
+    machine.start("faults", folder, faults.args(fault_proxy(folder)))
+}
+
+/// The administrator's kubeconfig, by way of the proxy.
+fn write_faults_kubeconfig(folder: &Folder) -> Result<()> {
+    let admin = fs::read_to_string(folder.kubeconfig("admin"))?;
+    let by_proxy = admin.replace(&format!(":{API_PORT}"), &format!(":{FAULTS_PORT}"));
+    ensure!(by_proxy != admin, "the administrator's kubeconfig names no port {API_PORT}");
+    folder.write("faults.kubeconfig", &by_proxy).map(drop)
 }
 
 /// `--NAME=FOLDER/pki/FILE`
@@ -162,7 +178,7 @@ fn api_server(folder: &Folder) -> Vec<String> {
         format!("--etcd-servers=https://{API_SERVER}:2379"),
         format!("--advertise-address={API_SERVER}"),
         "--bind-address=::".to_owned(),
-        "--secure-port=6443".to_owned(),
+        format!("--secure-port={API_PORT}"),
         "--requestheader-allowed-names=front-proxy-client".to_owned(),
         "--requestheader-extra-headers-prefix=X-Remote-Extra-".to_owned(),
         "--requestheader-group-headers=X-Remote-Group".to_owned(),
@@ -175,6 +191,26 @@ fn api_server(folder: &Folder) -> Vec<String> {
         "--kubelet-preferred-address-types=InternalIP".to_owned(),
         format!("--audit-policy-file={}", folder.path("audit.yaml").display()),
         format!("--audit-log-path={}", folder.path("logs/audit.log").display()),
+    ]);
+    flags
+}
+
+/// The proxy before the API server, beside it and with its certificate, which names the machine.
+fn fault_proxy(folder: &Folder) -> Vec<String> {
+    let mut flags = pki(
+        folder,
+        [
+            ("tls-cert-file", "apiserver.crt"),
+            ("tls-private-key-file", "apiserver.key"),
+            ("ca-file", "ca.crt"),
+            ("proxy-client-cert-file", "front-proxy-client.crt"),
+            ("proxy-client-key-file", "front-proxy-client.key"),
+        ],
+    );
+    flags.extend([
+        format!("--listen=:{FAULTS_PORT}"),
+        format!("--control=:{FAULTS_CONTROL_PORT}"),
+        format!("--upstream={API_SERVER}:{API_PORT}"),
     ]);
     flags
 }

@@ -54,7 +54,7 @@ impl Machine {
     /// The machine that an earlier run booted.
     pub(super) fn running(place: &'static Place) -> Result<Self> {
         let groups = cgroup::of(place.name)?;
-        let text = fs::read_to_string(Folder::default().path(place.name).join("pid"))?;
+        let text = fs::read_to_string(Folder::running().path(place.name).join("pid"))?;
         Ok(Self { place, pid: text.trim().parse()?, groups })
     }
 

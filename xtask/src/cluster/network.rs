@@ -26,6 +26,10 @@ pub(super) const NODES: [Place; 2] =
     [Place { name: "n1", host: "11", pods: Some(1) }, Place { name: "n2", host: "12", pods: Some(2) }];
 
 pub(super) const API_SERVER: &str = "172.31.0.10";
+pub(super) const API_PORT: u16 = 6443;
+/// The fault proxy's ports, at the API server's addresses: for its clients, and for its orders.
+pub(super) const FAULTS_PORT: u16 = 6444;
+pub(super) const FAULTS_CONTROL_PORT: u16 = 6445;
 pub(super) const PODS: &str = "10.245.0.0/16,fd45::/48";
 pub(super) const SERVICES: &str = "10.97.0.0/16,fd97::/108";
 pub(super) const DNS: [&str; 2] = ["10.97.0.10", "fd97::a"];

@@ -2,34 +2,17 @@
 //!
 //! Debian's containerd and runc, at their usual paths: the node's file system is its own where they write.
 
-use std::fs;
 use std::path::{Path, PathBuf};
 
 use anyhow::{Context as _, Result};
 use lab::eventually_within;
 use serde_json::json;
 
+use super::images::PAUSE;
 use super::machine::Machine;
 use super::network::{DNS, PODS};
 use super::{DEADLINE, Folder};
 use crate::command::output;
-use crate::image::of_static_program;
-
-const PAUSE: &str = "docker.io/local/pause:1";
-pub(super) const COREDNS: &str = "docker.io/local/coredns:1";
-
-/// The images that every node needs.
-pub(super) fn infrastructure_images(folder: &Folder, binaries: &Path) -> Result<Vec<PathBuf>> {
-    [("pause", PAUSE), ("coredns", COREDNS)]
-        .iter()
-        .map(|(program, image)| {
-            let bytes = of_static_program(image, &binaries.join(program))?;
-            let path = folder.path(&format!("{program}.tar"));
-            fs::write(&path, bytes).with_context(|| format!("cannot write {}", path.display()))?;
-            Ok(path)
-        })
-        .collect()
-}
 
 pub(super) fn start_runtime(node: &Machine, folder: &Folder) -> Result<()> {
     let name = node.place.name;

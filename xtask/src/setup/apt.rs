@@ -54,7 +54,16 @@ const GROUPS: &[Group] = &[
     Group {
         purposes: &[Purpose::Cluster],
         why: "the nodes of the test cluster: runtime, pod network, Service rules",
-        packages: &["containerd", "runc", "containernetworking-plugins", "iproute2", "iptables", "nftables"],
+        packages: &[
+            "containerd",
+            "runc",
+            "containernetworking-plugins",
+            "iproute2",
+            "iptables",
+            "nftables",
+            "busybox-static",
+            "curl",
+        ],
     },
 ];
 
