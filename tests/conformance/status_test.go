@@ -1,6 +1,7 @@
 package conformance
 
 import (
+	"flag"
 	"slices"
 	"testing"
 
@@ -66,6 +67,17 @@ var statusOnly = sets.New(
 	"UDPRouteNotAllowedByListeners",
 )
 
+// traffic names one test for each kind of route that sends traffic; the claimed features decide which of them run.
+var traffic = sets.New(
+	"HTTPRouteSimpleSameNamespace",
+	"GRPCExactMethodMatching",
+	"TLSRouteSimpleSameNamespace",
+	"TCPRouteParentRefPortAndSectionName",
+	"UDPRoute",
+)
+
+var withTraffic = flag.Bool("with-traffic", false, "TestStatusOnly: also one test with traffic for each kind of route")
+
 // neverAssumed are features whose absence has tests of its own, which pass unasserted where the feature is claimed.
 var neverAssumed = sets.New(features.SupportTLSRouteModeTerminate, features.SupportTLSRouteModeMixed)
 
@@ -77,18 +89,15 @@ func TestStatusOnly(t *testing.T) {
 		t.Fatal("this pass gives no report: it assumes features that are not claimed")
 	}
 	var selected []suite.ConformanceTest
-	unknown := statusOnly.Clone()
+	unknown := statusOnly.Union(traffic)
 	for _, test := range tests.ConformanceTests {
-		if !statusOnly.Has(test.ShortName) {
+		unknown.Delete(test.ShortName)
+		if statusOnly.Has(test.ShortName) {
+			assume(&opts, test.Features)
+		} else if !*withTraffic || !traffic.Has(test.ShortName) {
 			continue
 		}
-		unknown.Delete(test.ShortName)
 		selected = append(selected, test)
-		for _, feature := range test.Features {
-			if !neverAssumed.Has(feature) && !slices.Contains(opts.SupportedFeatures, feature) {
-				opts.SupportedFeatures = append(opts.SupportedFeatures, feature)
-			}
-		}
 	}
 	if unknown.Len() > 0 {
 		t.Fatalf("the suite has no tests %v", sets.List(unknown))
@@ -100,5 +109,14 @@ func TestStatusOnly(t *testing.T) {
 	pass.Setup(t, selected)
 	if err := pass.Run(t, selected); err != nil {
 		t.Fatalf("the suite did not run: %v", err)
+	}
+}
+
+// assume claims the features of a test, but those whose absence is tested too.
+func assume(opts *suite.ConformanceOptions, names []features.FeatureName) {
+	for _, name := range names {
+		if !neverAssumed.Has(name) && !slices.Contains(opts.SupportedFeatures, name) {
+			opts.SupportedFeatures = append(opts.SupportedFeatures, name)
+		}
 	}
 }

@@ -14,22 +14,26 @@ use std::path::{Path, PathBuf};
 use anyhow::{Context as _, Result, ensure};
 
 use self::install::Mode;
+use self::suite::Tests;
 use crate::command::{output, program, target_dir};
 
 #[derive(clap::Args)]
 pub(crate) struct Args {
-    /// Only this profile, such as GATEWAY-HTTP; repeatable. Without it: the five of gateways
+    /// Only this profile, such as GATEWAY-HTTP; repeatable. Without it: those whose kind of route the agent claims
     #[arg(long = "profile", value_name = "NAME")]
     profiles: Vec<String>,
     /// The agent has Roles in its namespaces and nothing else; this program acknowledges the class in its place
     #[arg(long)]
     roles_only: bool,
     /// Only this test of the suite, whatever features it needs, without a report
-    #[arg(long, value_name = "NAME", conflicts_with = "status_only")]
+    #[arg(long, value_name = "NAME", conflicts_with_all = ["status_only", "short"])]
     run_test: Option<String>,
     /// The suite's tests that read status only, also for features that are not claimed, without a report
     #[arg(long)]
     status_only: bool,
+    /// As --status-only, and one test with traffic for each kind of route
+    #[arg(long)]
+    short: bool,
     /// Build the suite, and nothing else
     #[arg(long)]
     build_only: bool,
@@ -47,7 +51,14 @@ const CLASS: &str = "gateway-conformance";
 /// What the agent calls itself in status entries and in classes.
 const CONTROLLER: &str = "gateway-agent.dev/agent";
 
-const PROFILES: [&str; 5] = ["GATEWAY-HTTP", "GATEWAY-GRPC", "GATEWAY-TLS", "GATEWAY-TCP", "GATEWAY-UDP"];
+/// Each with the feature without which it makes no sense.
+const PROFILES: [(&str, &str); 5] = [
+    ("GATEWAY-HTTP", "HTTPRoute"),
+    ("GATEWAY-GRPC", "GRPCRoute"),
+    ("GATEWAY-TLS", "TLSRoute"),
+    ("GATEWAY-TCP", "TCPRoute"),
+    ("GATEWAY-UDP", "UDPRoute"),
+];
 
 pub(crate) fn run(args: &Args) -> Result<()> {
     let suite = build::suite()?;
@@ -87,17 +98,22 @@ fn tests(args: &Args, mode: Mode, suite: &Path, features: &[String]) -> Result<s
         binary: suite,
         mode,
         features,
-        profiles: &profiles(&args.profiles),
-        run_test: args.run_test.as_deref(),
-        status_only: args.status_only,
+        profiles: &profiles(&args.profiles, features),
+        tests: match &args.run_test {
+            Some(name) => Tests::One(name),
+            None if args.short => Tests::Short,
+            None if args.status_only => Tests::Status,
+            None => Tests::All,
+        },
     })
 }
 
-fn profiles(asked: &[String]) -> Vec<String> {
-    if asked.is_empty() {
-        return PROFILES.map(str::to_owned).to_vec();
+fn profiles(asked: &[String], features: &[String]) -> Vec<String> {
+    if !asked.is_empty() {
+        return asked.to_vec();
     }
-    asked.to_vec()
+    let claimed = PROFILES.iter().filter(|(_, kind)| features.iter().any(|feature| feature == kind));
+    claimed.map(|(profile, _)| (*profile).to_owned()).collect()
 }
 
 /// Where everything that this command makes lies, but the reports.

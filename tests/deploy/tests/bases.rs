@@ -152,7 +152,6 @@ fn namespaced_bases_hold_nothing_of_cluster_scope() {
 fn roles_are_exactly_the_documented_table() {
     let home = [
         ("", "configmaps", "get create update patch"),
-        ("", "pods", "get list watch"),
         ("coordination.k8s.io", "leases", "get create update"),
     ];
     for base in ["base", "deployment", "daemonset", "sidecar"] {

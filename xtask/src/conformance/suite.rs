@@ -18,8 +18,18 @@ pub(super) struct Selection<'a> {
     pub(super) mode: Mode,
     pub(super) features: &'a [String],
     pub(super) profiles: &'a [String],
-    pub(super) run_test: Option<&'a str>,
-    pub(super) status_only: bool,
+    pub(super) tests: Tests<'a>,
+}
+
+/// Which of the suite's tests. Only all of them give a report.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(super) enum Tests<'a> {
+    All,
+    One(&'a str),
+    /// Those that read status only, also for features that are not claimed.
+    Status,
+    /// The same, and one with traffic for each kind of route.
+    Short,
 }
 
 #[derive(Debug, Default, PartialEq, Eq)]
@@ -44,7 +54,12 @@ const UNUSABLE: &str = "192.0.2.1";
 
 pub(super) fn run(selection: &Selection<'_>) -> Result<Outcome> {
     let start = Instant::now();
-    let name = if selection.status_only { "status" } else { "suite" };
+    let name = match selection.tests {
+        Tests::All => "suite",
+        Tests::One(name) => name,
+        Tests::Status => "status",
+        Tests::Short => "short",
+    };
     let path = folder().join(format!("{}-{name}.log", selection.mode.name()));
     let mut log = File::create(&path).with_context(|| format!("cannot write {}", path.display()))?;
     println!("conformance: running, all output in {}", path.display());
@@ -101,7 +116,10 @@ impl Outcome {
 }
 
 fn flags(selection: &Selection<'_>) -> Result<Vec<String>> {
-    let test = if selection.status_only { "TestStatusOnly" } else { "TestConformance" };
+    let test = match selection.tests {
+        Tests::All | Tests::One(_) => "TestConformance",
+        Tests::Status | Tests::Short => "TestStatusOnly",
+    };
     let mut flags = vec![
         format!("-test.run=^{test}$"),
         "-test.v".to_owned(),
@@ -119,10 +137,11 @@ fn flags(selection: &Selection<'_>) -> Result<Vec<String>> {
         flags.push("--cleanup-base-resources=false".to_owned());
         flags.push(format!("--skip-tests={CLASS_TEST}"));
     }
-    if let Some(name) = selection.run_test {
-        flags.push(format!("--run-test={name}"));
-    } else if !selection.status_only {
-        flags.extend(report(selection)?);
+    match selection.tests {
+        Tests::All => flags.extend(report(selection)?),
+        Tests::One(name) => flags.push(format!("--run-test={name}")),
+        Tests::Status => {}
+        Tests::Short => flags.push("--with-traffic".to_owned()),
     }
     Ok(flags)
 }
