@@ -34,7 +34,7 @@ pub(crate) struct Args {
     tests: Vec<PathBuf>,
 }
 
-/// Guests at a time: each is emulated by one busy thread and a second now and then.
+/// Guests at a time: each is emulated by one thread.
 const CONCURRENT_GUESTS: usize = 2;
 
 /// What a test prints to have a line of its own in the table: which features it found, which fallback it took.
@@ -171,6 +171,18 @@ fn strip(binaries: &[PathBuf], dir: &Path) -> Result<Vec<PathBuf>> {
     Ok(stripped)
 }
 
+/// What a kernel said as it went down: from where it says why, else the last lines of its console.
+fn last_words(console: &Path) -> Vec<String> {
+    /// A panic with its registers and stack.
+    const LINES_MAX: usize = 40;
+    let text = fs::read(console).unwrap_or_default();
+    let text = String::from_utf8_lossy(&text);
+    let lines: Vec<&str> = text.lines().collect();
+    let is_cause = |line: &&str| ["Oops", "BUG:", "panic"].iter().any(|word| line.contains(word));
+    let first = lines.iter().position(is_cause).unwrap_or(lines.len().saturating_sub(LINES_MAX));
+    lines.iter().skip(first).take(LINES_MAX).map(|&line| line.to_owned()).collect()
+}
+
 /// Prints a kernel's result in one piece, and gives its counts.
 fn report(outcome: &Outcome) -> Counts {
     let Outcome { kernel, end, said, took } = outcome;
@@ -208,6 +220,11 @@ fn report(outcome: &Outcome) -> Counts {
         }
         for line in libtest::panics(said) {
             text.push_str(&format!("  | {line}\n"));
+        }
+        if *end == End::Died {
+            for line in last_words(&logs.join(format!("{}.console", kernel.series))) {
+                text.push_str(&format!("  console: {line}\n"));
+            }
         }
     }
     print!("{text}");
