@@ -261,7 +261,9 @@ fn patiently<T>(what: &str, mut probe: impl FnMut() -> Result<T>) -> Result<T> {
 fn in_parallel(one: impl FnOnce() -> Result<()>, other: impl FnOnce() -> Result<()> + Send) -> Result<()> {
     std::thread::scope(|scope| {
         let other = scope.spawn(other);
-        one().and(other.join().expect("the thread does not panic"))
+        let one = one();
+        let other = other.join().expect("the thread does not panic");
+        one.and(other)
     })
 }
 
