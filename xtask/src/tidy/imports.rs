@@ -8,6 +8,8 @@ use super::{File, Finding};
 const PURE: &[&str] = &[
     "gateway-agent/src/snapshot.rs",
     "gateway-agent/src/snapshot/",
+    "gateway-agent/src/provision.rs",
+    "gateway-agent/src/provision/",
     "gateway-agent/src/store.rs",
     "gateway-agent/src/store/",
     "gateway-agent/src/translate.rs",
