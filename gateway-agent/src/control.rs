@@ -9,7 +9,9 @@ use std::sync::Arc;
 
 use crate::manifests::Load;
 use crate::metrics::Metrics;
-use crate::snapshot::{Listener, ListenerName, Protocol, Publisher, Reader, Revision, RouteName, Snapshot};
+use crate::snapshot::{
+    HttpTable, Listener, ListenerName, Protocol, Publisher, Reader, Revision, RouteName, Snapshot,
+};
 use crate::status::{self, Applied, Changes, ObjectStatus};
 use crate::store::Store;
 use crate::translate::{self, Config, Translation};
@@ -119,16 +121,18 @@ fn names(listeners: &[Arc<Listener>]) -> (HashSet<ListenerName>, HashSet<RouteNa
     let mut routes = HashSet::new();
     for listener in listeners {
         match &listener.protocol {
-            Protocol::Http(table) => {
-                let hosts = table.listeners.values().flat_map(|listener| listener.hosts.values());
-                routes.extend(hosts.flat_map(|host| host.matches()).map(|found| found.rule.route.clone()));
-            }
-            Protocol::TlsPassthrough(table) => {
-                let hosts = table.listeners.values().flat_map(|listener| listener.hosts.values());
-                routes.extend(hosts.map(|rule| rule.route.clone()));
+            Protocol::Http(table) => routes.extend(http_routes(table)),
+            Protocol::Tls(table) => {
+                routes.extend(table.passthrough_rules().map(|rule| rule.route.clone()));
+                routes.extend(table.http_tables().flat_map(|http| http_routes(http)));
             }
             Protocol::Tcp(service) | Protocol::Udp(service) => routes.extend(service.route.clone()),
         }
     }
     (names, routes)
+}
+
+fn http_routes(table: &HttpTable) -> impl Iterator<Item = RouteName> {
+    let hosts = table.listeners.values().flat_map(|listener| listener.hosts.values());
+    hosts.flat_map(|host| host.matches()).map(|found| found.rule.route.clone())
 }

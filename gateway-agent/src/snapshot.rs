@@ -3,16 +3,19 @@
 //! **Invariant:** no I/O, no clock, no Kubernetes types, no aya types. Everything is compared by value:
 //! an equal snapshot is not published again.
 
+mod filter;
 mod host;
 mod http;
 mod l4;
 mod publish;
+mod tls;
 
 use std::fmt;
 use std::net::IpAddr;
 use std::num::NonZeroU16;
 use std::sync::Arc;
 
+pub use filter::{HeaderChange, HeaderChanges, PathChange, Redirect, RefusedHeader, Scheme};
 pub use host::HostTable;
 pub use http::{
     HeaderMatch, HttpAction, HttpMatch, HttpRule, HttpTable, HttpVirtualListener, PathMatch, QueryMatch,
@@ -20,6 +23,7 @@ pub use http::{
 };
 pub use l4::{L4Service, Maglev};
 pub use publish::{Publisher, Reader};
+pub use tls::{TlsMode, TlsRule, TlsTable, TlsVirtualListener};
 
 /// Counts the translations that were published; grows by one with each.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, PartialOrd, Ord, Hash)]
@@ -128,7 +132,8 @@ pub struct Listener {
 pub enum Protocol {
     Http(Arc<HttpTable>),
     Tcp(Arc<L4Service>),
-    TlsPassthrough(Arc<TlsTable>),
+    /// TLS and HTTPS listeners: told apart by server name.
+    Tls(Arc<TlsTable>),
     Udp(Arc<L4Service>),
 }
 
@@ -138,28 +143,10 @@ impl Protocol {
         match self {
             Self::Http(_) => "http",
             Self::Tcp(_) => "tcp",
-            Self::TlsPassthrough(_) => "tls-passthrough",
+            Self::Tls(_) => "tls",
             Self::Udp(_) => "udp",
         }
     }
-}
-
-/// SNI to listener to route. The most specific listener is chosen first and only its routes are looked at.
-#[derive(Clone, Debug, Default, PartialEq, Eq)]
-pub struct TlsTable {
-    pub listeners: HostTable<Arc<TlsVirtualListener>>,
-}
-
-#[derive(Clone, Debug, PartialEq, Eq)]
-pub struct TlsVirtualListener {
-    pub name: ListenerName,
-    pub hosts: HostTable<Arc<TlsRule>>,
-}
-
-#[derive(Clone, Debug, PartialEq, Eq)]
-pub struct TlsRule {
-    pub route: RouteName,
-    pub split: Split,
 }
 
 /// Traffic shares by weight. `total` is the sum of the weights; 0 means that nothing may be sent anywhere.
@@ -177,14 +164,14 @@ impl Split {
     }
 
     /// The backend that owns point `point % total` on the line of weights; `None` when the total is 0.
-    pub fn pick(&self, point: u32) -> Option<&Backend> {
+    pub fn pick(&self, point: u32) -> Option<&WeightedBackend> {
         if self.total == 0 {
             return None;
         }
         let mut rest = point % self.total;
         for backend in self.backends.iter() {
             if rest < backend.weight {
-                return Some(&backend.backend);
+                return Some(backend);
             }
             rest -= backend.weight;
         }
@@ -196,6 +183,22 @@ impl Split {
 pub struct WeightedBackend {
     pub weight: u32,
     pub backend: Backend,
+    /// Where the backend has filters of its own: what they and the rule's, which come first, do together. HTTP only.
+    pub headers: Option<Arc<MessageHeaders>>,
+}
+
+impl WeightedBackend {
+    /// Without filters of its own.
+    pub const fn new(weight: u32, backend: Backend) -> Self {
+        Self { weight, backend, headers: None }
+    }
+}
+
+/// What filters do to the header fields of a request and of its answer.
+#[derive(Clone, Debug, Default, PartialEq, Eq)]
+pub struct MessageHeaders {
+    pub request: HeaderChanges,
+    pub response: HeaderChanges,
 }
 
 #[derive(Clone, Debug, PartialEq, Eq)]

@@ -24,6 +24,7 @@ mod tls;
 
 use std::collections::{BTreeMap, HashMap};
 use std::net::IpAddr;
+use std::num::NonZeroU16;
 use std::ops::RangeInclusive;
 use std::sync::Arc;
 
@@ -33,7 +34,7 @@ use self::http::CompiledHttp;
 use self::listener::ListenerPlan;
 use self::route::{Host, RouteFacts, Targets};
 use self::stream::CompiledStream;
-use crate::snapshot::{L4Service, Listener, ListenerKey, Protocol, RouteKind};
+use crate::snapshot::{L4Service, Listener, ListenerKey, Protocol, RouteKind, Scheme};
 use crate::status::names::kind;
 use crate::status::{Condition, ObjectStatus, Scope, ScopeStatus};
 use crate::store::objects::{ListenerProtocol, StreamRoute};
@@ -233,6 +234,8 @@ fn protocol(
                 .map(|member| http::Member {
                     name: &plans[*member].name,
                     hostname: &plans[*member].spec.hostname,
+                    port: plans[*member].spec.port.map_or(0, NonZeroU16::get),
+                    scheme: Scheme::Http,
                     routes: attached.0[*member]
                         .iter()
                         .map(|(position, hosts)| (&routes.http[*position], hosts.as_slice()))
@@ -253,7 +256,7 @@ fn protocol(
                         .collect(),
                 })
                 .collect();
-            Some(Protocol::TlsPassthrough(Arc::new(tls::table(&members))))
+            Some(Protocol::Tls(Arc::new(tls::table(&members))))
         }
         ListenerProtocol::Tcp => Some(Protocol::Tcp(l4(RouteKind::Tcp, &routes.tcp))),
         ListenerProtocol::Udp => Some(Protocol::Udp(l4(RouteKind::Udp, &routes.udp))),

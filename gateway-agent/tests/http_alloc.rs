@@ -16,7 +16,7 @@ use gateway_agent::proxy::http::{HttpWorker, serve};
 use gateway_agent::snapshot::{
     Backend, EndpointSet, HostTable, HttpAction, HttpMatch, HttpRule, HttpTable, HttpVirtualListener,
     Listener, ListenerKey, ListenerName, ObjectName, PathMatch, Protocol, Publisher, Revision, RouteKind,
-    RouteName, Snapshot, Split, Transport, VirtualHost, WeightedBackend,
+    RouteName, Scheme, Snapshot, Split, Transport, VirtualHost, WeightedBackend,
 };
 
 struct Counting;
@@ -74,16 +74,19 @@ fn snapshot(endpoints: &[SocketAddr]) -> Snapshot {
     let object = |name: &str| ObjectName { namespace: "default".into(), name: name.into() };
     let addresses = endpoints.into();
     let set = Arc::new(EndpointSet { service: object("service"), port: 80, addresses });
-    let split = Split::new(vec![WeightedBackend { weight: 1, backend: Backend::Endpoints(set) }]);
+    let split = Split::new(vec![WeightedBackend::new(1, Backend::Endpoints(set))]);
     let route = RouteName { kind: RouteKind::Http, object: object("route") };
-    let rule = Arc::new(HttpRule { route, index: 0, action: HttpAction::Forward(split) });
+    let rule = Arc::new(HttpRule::new(route, 0, HttpAction::Forward(split)));
     let path = PathMatch::Prefix("/api".into());
     let found = HttpMatch { path, method: None, headers: Arc::default(), query: Arc::default(), rule };
     let mut hosts = HostTable::default();
     hosts.insert(Some("*.example.com"), Arc::new(VirtualHost::new(vec![found])));
     let name = ListenerName { gateway: object("gateway"), section: "http".into() };
     let mut listeners = HostTable::default();
-    listeners.insert(None, Arc::new(HttpVirtualListener { name: name.clone(), hosts }));
+    listeners.insert(
+        None,
+        Arc::new(HttpVirtualListener { name: name.clone(), port: 80, scheme: Scheme::Http, hosts }),
+    );
     let protocol = Protocol::Http(Arc::new(HttpTable { listeners }));
     let listener = Arc::new(Listener { key: key(), names: [name].into(), protocol });
     Snapshot { revision: Revision(1), listeners: [listener].into() }

@@ -94,7 +94,7 @@ pub(super) fn endpoints(snapshot: &Snapshot) -> BTreeSet<IpAddr> {
 fn l4_service(listener: &Listener) -> Option<&L4Service> {
     match &listener.protocol {
         Protocol::Tcp(service) | Protocol::Udp(service) => Some(service),
-        Protocol::Http(_) | Protocol::TlsPassthrough(_) => None,
+        Protocol::Http(_) | Protocol::Tls(_) => None,
     }
 }
 

@@ -9,7 +9,7 @@
 //!   every `X-Forwarded-*`, `Forwarded` and `X-Real-IP` of the client is removed: anyone could have written them.
 //! - No `Via` is added: nginx and others switch compression off when they see it, and there is no chain here whose
 //!   loops it could uncover.
-//! - Paths are brought to one normal form, which is both matched and forwarded ([`target`]).
+//! - Paths are brought to one normal form, which is both matched and forwarded ([`crate::syntax::path`]).
 //! - Trailers pass; those that would change framing, routing or the connection are refused.
 
 pub mod chunked;

@@ -119,7 +119,7 @@ fn publish(sender: &watch::Sender<Arc<Applied>>, applied: Applied) {
 fn is_serving(listener: &Listener) -> bool {
     match &listener.protocol {
         Protocol::Tcp(service) | Protocol::Udp(service) => is_usable(service),
-        Protocol::Http(_) | Protocol::TlsPassthrough(_) => true,
+        Protocol::Http(_) | Protocol::Tls(_) => true,
     }
 }
 

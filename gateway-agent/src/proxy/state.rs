@@ -63,11 +63,7 @@ impl ListenerState {
 fn route_names(protocol: &Protocol) -> Vec<&RouteName> {
     match protocol {
         Protocol::Tcp(service) | Protocol::Udp(service) => service.route.iter().collect(),
-        Protocol::TlsPassthrough(table) => table
-            .listeners
-            .values()
-            .flat_map(|listener| listener.hosts.values().map(|rule| &rule.route))
-            .collect(),
+        Protocol::Tls(table) => table.passthrough_rules().map(|rule| &rule.route).collect(),
         Protocol::Http(_) => Vec::new(),
     }
 }

@@ -206,7 +206,7 @@ impl Relay {
 fn service(state: &ListenerState) -> Option<&L4Service> {
     match &state.listener.protocol {
         Protocol::Udp(service) => Some(service),
-        Protocol::Http(_) | Protocol::Tcp(_) | Protocol::TlsPassthrough(_) => None,
+        Protocol::Http(_) | Protocol::Tcp(_) | Protocol::Tls(_) => None,
     }
 }
 

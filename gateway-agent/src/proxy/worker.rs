@@ -217,7 +217,7 @@ impl Worker {
     ) {
         match &state.listener.protocol {
             Protocol::Tcp(service) => tcp::serve(self, stream, peer, local, &state, service).await,
-            Protocol::TlsPassthrough(table) => {
+            Protocol::Tls(table) => {
                 tls::serve(self, stream, peer, &state, table).await;
             }
             Protocol::Http(_) => {

@@ -48,19 +48,23 @@ impl<T> HostTable<T> {
 
     /// The most specific value for `host`.
     pub fn lookup(&self, host: &str) -> Option<&T> {
-        if let Some(value) = self.exact.get(host) {
-            return Some(value);
-        }
-        if !self.wildcard.is_empty() {
-            let mut rest = host;
+        self.matching(host).next()
+    }
+
+    /// The values of all patterns that `host` matches, the most specific first.
+    pub fn matching<'t>(&'t self, host: &str) -> impl Iterator<Item = &'t T> {
+        let exact = self.exact.get(host);
+        let mut rest = if self.wildcard.is_empty() { "" } else { host };
+        let wildcard = std::iter::from_fn(move || {
             while let Some((_, suffix)) = rest.split_once('.') {
+                rest = suffix;
                 if let Some(value) = self.wildcard.get(suffix) {
                     return Some(value);
                 }
-                rest = suffix;
             }
-        }
-        self.any.as_ref()
+            None
+        });
+        exact.into_iter().chain(wildcard).chain(self.any.as_ref())
     }
 
     /// Every value, in no particular order.
@@ -98,6 +102,16 @@ mod tests {
         assert_eq!(table.lookup("a.example.com"), Some(&"a.example.com"));
         assert_eq!(table.lookup("b.example.com"), Some(&"*.example.com"));
         assert_eq!(table.lookup("example.org"), Some(&"any"));
+    }
+
+    #[test]
+    fn matching_patterns_come_the_most_specific_first() {
+        let table =
+            table(&[None, Some("*.com"), Some("*.example.com"), Some("a.example.com"), Some("*.org")]);
+        let found = |host| table.matching(host).copied().collect::<Vec<_>>();
+        assert_eq!(found("a.example.com"), ["a.example.com", "*.example.com", "*.com", "any"]);
+        assert_eq!(found("example.com"), ["*.com", "any"]);
+        assert_eq!(found(""), ["any"]);
     }
 
     #[test]

@@ -10,7 +10,7 @@ use std::sync::Arc;
 
 use index::PathIndex;
 
-use super::{HostTable, ListenerName, RouteName, Split};
+use super::{HostTable, ListenerName, MessageHeaders, Redirect, RouteName, Scheme, Split};
 
 /// Host to listener to virtual host. The most specific listener is chosen first and only its routes are looked at
 /// (listener isolation, `gateway_types.go` on `Listeners`).
@@ -22,6 +22,10 @@ pub struct HttpTable {
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct HttpVirtualListener {
     pub name: ListenerName,
+    /// As the Gateway has it, which redirects name; where it listens may be another one.
+    pub port: u16,
+    /// What clients speak.
+    pub scheme: Scheme,
     pub hosts: HostTable<Arc<VirtualHost>>,
 }
 
@@ -61,7 +65,17 @@ pub struct HttpRule {
     pub route: RouteName,
     /// Position in `spec.rules`.
     pub index: u16,
+    /// What the rule's filters do, unless the backend that is chosen has [`super::WeightedBackend::headers`]. The
+    /// response's part holds for answers of backends and for redirects, not for errors of the proxy.
+    pub headers: MessageHeaders,
     pub action: HttpAction,
+}
+
+impl HttpRule {
+    /// Without filters.
+    pub fn new(route: RouteName, index: u16, action: HttpAction) -> Self {
+        Self { route, index, headers: MessageHeaders::default(), action }
+    }
 }
 
 #[derive(Clone, Debug, PartialEq, Eq)]
@@ -69,6 +83,8 @@ pub enum HttpAction {
     /// By weight; an invalid backend's share is 500, an empty one's 503, a total of 0 is 500.
     Forward(Split),
     /// Answered by the proxy itself, without a backend.
+    Redirect(Arc<Redirect>),
+    /// The same.
     Respond(u16),
 }
 
@@ -83,7 +99,16 @@ pub trait RequestView {
     fn query(&self) -> Option<&str>;
 }
 
-/// The matches that hold for one effective host, most specific first.
+impl HttpVirtualListener {
+    /// The rule that serves `request` for `host`, or `None`: 404. What no match of the most specific hostname holds
+    /// for falls through to the next less specific one. Takes as long for ten thousand paths as for ten.
+    pub fn find<R: RequestView>(&self, host: &str, request: &R) -> Option<&Arc<HttpRule>> {
+        // At most as many hostnames as `host` has labels, and nearly always one.
+        self.hosts.matching(host).find_map(|found| found.find(request))
+    }
+}
+
+/// The matches of one effective hostname, most specific first.
 #[derive(Clone, Debug, Default)]
 pub struct VirtualHost {
     matches: Arc<[HttpMatch]>,
@@ -111,7 +136,7 @@ impl VirtualHost {
         &self.matches
     }
 
-    /// The rule that serves `request`, or `None`: 404. Takes as long for ten thousand paths as for ten.
+    /// The rule of the first match that holds. Only of this hostname: see [`HttpVirtualListener::find`].
     pub fn find<R: RequestView>(&self, request: &R) -> Option<&Arc<HttpRule>> {
         let holds = |position: usize| {
             self.matches.get(position).is_some_and(|found| found.holds_beyond_path(request))

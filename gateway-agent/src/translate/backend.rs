@@ -32,9 +32,9 @@ pub(super) struct Shares {
 
 impl Shares {
     pub(super) fn split(&self) -> Split {
-        let backends = self.shares.iter().map(|share| WeightedBackend {
-            weight: share.weight,
-            backend: share.endpoints.clone().map_or(Backend::Invalid, Backend::Endpoints),
+        let backends = self.shares.iter().map(|share| {
+            let backend = share.endpoints.clone().map_or(Backend::Invalid, Backend::Endpoints);
+            WeightedBackend::new(share.weight, backend)
         });
         Split::new(backends.collect())
     }

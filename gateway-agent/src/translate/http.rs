@@ -5,12 +5,12 @@ use std::sync::Arc;
 
 use super::backend::Resolver;
 use super::conditions::{Problem, RouteVerdict, join_messages, merge};
-use super::hostname::{Pattern, Specificity, ancestors, specificity};
+use super::hostname::{Pattern, Specificity, specificity};
 use super::precedence::{MatchRank, Precedence};
 use super::route::Host;
 use crate::snapshot::{
-    HttpAction, HttpMatch, HttpRule, HttpTable, HttpVirtualListener, ListenerName, RouteKind, RouteName,
-    VirtualHost,
+    HostTable, HttpAction, HttpMatch, HttpRule, HttpTable, HttpVirtualListener, ListenerName, RouteKind,
+    RouteName, Scheme, VirtualHost,
 };
 use crate::status::names::reason;
 use crate::store::objects::{HttpRoute, HttpRouteRule};
@@ -50,12 +50,9 @@ pub(super) fn compile<'a>(route: &'a HttpRoute, resolver: &mut Resolver<'_>) -> 
         if !rule.unsupported_matches.is_empty() {
             continue;
         }
-        let compiled_rule = Arc::new(HttpRule {
-            route: name.clone(),
-            // The schema allows 16 rules.
-            index: u16::try_from(index).unwrap_or(u16::MAX),
-            action,
-        });
+        // The schema allows 16 rules.
+        let index_16 = u16::try_from(index).unwrap_or(u16::MAX);
+        let compiled_rule = Arc::new(HttpRule::new(name.clone(), index_16, action));
         for (position, one) in rule.matches.iter().enumerate() {
             matches.push(CompiledMatch {
                 rank: MatchRank::of(one),
@@ -122,6 +119,9 @@ fn action(
 pub(super) struct Member<'a> {
     pub(super) name: &'a ListenerName,
     pub(super) hostname: &'a Pattern,
+    /// The Gateway's.
+    pub(super) port: u16,
+    pub(super) scheme: Scheme,
     pub(super) routes: Vec<(&'a CompiledHttp<'a>, &'a [Host])>,
 }
 
@@ -150,18 +150,14 @@ fn virtual_listener(member: &Member<'_>) -> HttpVirtualListener {
     for bucket in buckets.values_mut() {
         bucket.sort_by(|one, other| one.0.cmp(&other.0));
     }
-    let mut listener = HttpVirtualListener { name: member.name.clone(), hosts: Default::default() };
-    for (pattern, own) in &buckets {
-        // What no rule here matches falls through to the less specific hostnames of this listener. Within one listener
-        // a less specific intersection always stems from a less specific hostname, so appending keeps the order.
-        let mut matches: Vec<HttpMatch> = own.iter().map(|(_, one)| (*one).clone()).collect();
-        for wider in ancestors(pattern) {
-            let further = buckets.get(&wider).into_iter().flatten();
-            matches.extend(further.map(|(_, one)| (*one).clone()));
-        }
-        listener.hosts.insert(pattern.as_deref(), Arc::new(VirtualHost::new(matches)));
+    let mut hosts = HostTable::default();
+    for (pattern, own) in buckets {
+        // Lookup falls through to less specific hostnames of this listener. Within one listener a less specific
+        // intersection always stems from a less specific hostname, so that is the order of precedence.
+        let matches = own.into_iter().map(|(_, one)| one.clone()).collect();
+        hosts.insert(pattern.as_deref(), Arc::new(VirtualHost::new(matches)));
     }
-    listener
+    HttpVirtualListener { name: member.name.clone(), port: member.port, scheme: member.scheme, hosts }
 }
 
 /// Each intersection once, with the most specific of the route's hostnames that lead to it.

@@ -7,7 +7,7 @@ use std::sync::Arc;
 use super::hostname::{Pattern, Specificity, specificity};
 use super::route::Host;
 use super::stream::CompiledStream;
-use crate::snapshot::{ListenerName, ObjectName, TlsRule, TlsTable, TlsVirtualListener};
+use crate::snapshot::{HostTable, ListenerName, ObjectName, TlsMode, TlsRule, TlsTable, TlsVirtualListener};
 use crate::store::objects::Age;
 
 /// A listener's share of the table of a port.
@@ -40,10 +40,10 @@ fn virtual_listener(member: &Member<'_>) -> TlsVirtualListener {
             }
         }
     }
-    let mut listener = TlsVirtualListener { name: member.name.clone(), hosts: Default::default() };
+    let mut hosts = HostTable::default();
     for (pattern, (_, compiled)) in winners {
         let rule = TlsRule { route: compiled.name.clone(), split: compiled.shares.split() };
-        listener.hosts.insert(pattern.as_deref(), Arc::new(rule));
+        hosts.insert(pattern.as_deref(), Arc::new(rule));
     }
-    listener
+    TlsVirtualListener { name: member.name.clone(), mode: TlsMode::Passthrough(hosts) }
 }

@@ -5,12 +5,13 @@
 use std::path::{Path, PathBuf};
 
 use anyhow::{Context as _, Result};
+use lab::eventually_within;
 use serde_json::json;
 
 use super::images::PAUSE;
 use super::machine::Machine;
 use super::network::{DNS, PODS};
-use super::{Folder, patiently};
+use super::{DEADLINE, Folder};
 use crate::command::output;
 
 pub(super) fn start_runtime(node: &Machine, folder: &Folder) -> Result<()> {
@@ -66,7 +67,7 @@ pub(super) fn load(node: &Machine, archives: &[PathBuf]) -> Result<()> {
         command.args(["--connect-timeout", "1s", "--timeout", "120s", "--namespace", "k8s.io"]).args(args);
         command
     };
-    patiently("containerd answers", || output(&mut ctr(&["version"])).map(drop))?;
+    eventually_within(DEADLINE, "containerd answers", || output(&mut ctr(&["version"])).map(drop))?;
     for archive in archives {
         output(ctr(&["images", "import"]).arg(archive))?;
     }

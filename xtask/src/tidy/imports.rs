@@ -6,10 +6,11 @@ use super::{File, Finding};
 /// Code that decides and does nothing else: the same input gives the same output, on any machine, at any time. A path
 /// ending in `/` is a folder, any other a file.
 const PURE: &[&str] = &[
+    "gateway-agent/src/certificate.rs",
     "gateway-agent/src/snapshot.rs",
     "gateway-agent/src/snapshot/",
-    "gateway-agent/src/provision.rs",
-    "gateway-agent/src/provision/",
+    "gateway-agent/src/syntax.rs",
+    "gateway-agent/src/syntax/",
     "gateway-agent/src/store.rs",
     "gateway-agent/src/store/",
     "gateway-agent/src/translate.rs",

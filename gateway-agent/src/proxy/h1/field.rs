@@ -1,5 +1,7 @@
 //! Header fields as positions in the buffer that holds the head. Nothing is copied.
 
+pub use crate::syntax::field::Meaning;
+
 /// A part of a head, by position. Heads are shorter than 4 GiB (`limits`).
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct Span {
@@ -14,22 +16,6 @@ pub struct Field {
     pub value: Span,
     /// Whether the line is forwarded as it is.
     pub keep: bool,
-}
-
-/// What a field means to a proxy.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub enum Meaning {
-    Connection,
-    ContentLength,
-    EndToEnd,
-    Expect,
-    /// Says where the request came from; only this proxy's own word counts.
-    Forwarded,
-    Host,
-    /// Belongs to one connection (RFC 9110 section 7.6.1).
-    HopByHop,
-    TransferEncoding,
-    Upgrade,
 }
 
 impl Span {
@@ -65,39 +51,6 @@ impl Span {
     pub fn text(self, head: &[u8]) -> &str {
         str::from_utf8(self.bytes(head)).unwrap_or_default()
     }
-}
-
-impl Meaning {
-    /// The meaning of a field in either direction. `Forwarded` names are read with `_` as `-`, as CGI-like servers do.
-    pub fn of(name: &[u8]) -> Self {
-        let is = |known: &str| name.eq_ignore_ascii_case(known.as_bytes());
-        match name.len() {
-            2 if is("te") => Self::HopByHop,
-            4 if is("host") => Self::Host,
-            6 if is("expect") => Self::Expect,
-            7 if is("upgrade") => Self::Upgrade,
-            9 if is("forwarded") || is_cgi(name, b"x-real-ip") => Self::Forwarded,
-            10 if is("connection") => Self::Connection,
-            10 if is("keep-alive") => Self::HopByHop,
-            14 if is("content-length") => Self::ContentLength,
-            14 if is("http2-settings") => Self::HopByHop,
-            16 if is("proxy-connection") => Self::HopByHop,
-            17 if is("transfer-encoding") => Self::TransferEncoding,
-            18 if is("proxy-authenticate") => Self::HopByHop,
-            19 if is("proxy-authorization") => Self::HopByHop,
-            12.. if name.get(..12).is_some_and(|start| is_cgi(start, b"x-forwarded-")) => Self::Forwarded,
-            _ => Self::EndToEnd,
-        }
-    }
-}
-
-/// Whether `name` is `known` (lower case) to a server that turns `-` into `_` and letters into capitals.
-fn is_cgi(name: &[u8], known: &[u8]) -> bool {
-    name.len() == known.len()
-        && name.iter().zip(known).all(|(byte, known)| {
-            let byte = if *byte == b'_' { b'-' } else { byte.to_ascii_lowercase() };
-            byte == *known
-        })
 }
 
 /// The members of a comma-separated list, without white space and without empty members (RFC 9110 section 5.6.1).

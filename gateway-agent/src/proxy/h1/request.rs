@@ -7,10 +7,11 @@ use std::mem::MaybeUninit;
 use super::error::HeadError;
 use super::field::{Connection, Field, Meaning, Span};
 use super::framing::{Framing, FramingFields};
+use super::host;
 use super::limits::FIELDS_MAX;
 use super::target::Target;
-use super::{host, target};
 use crate::snapshot::RequestView;
+use crate::syntax::path::{self, BadPath};
 
 /// What the target asks for.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
@@ -132,7 +133,8 @@ impl RequestHead {
         };
         self.query = query.map(|query| Span::of(head, query.as_bytes()));
         if self.asked == Asked::Path {
-            self.has_normal_path = target::normalise(path, &mut self.normal_path)?;
+            let changed = path::normalise(path, &mut self.normal_path);
+            self.has_normal_path = changed.map_err(|BadPath| HeadError::Target)?;
         }
         if !self.has_normal_path {
             if path == "/" && !is_part(head, path) {

@@ -214,9 +214,7 @@ impl Connection<'_> {
         let head = self.buffer.data().get(place).unwrap_or_default();
         let view = parts.request.view(head);
         let listener = table.http.listeners.lookup(parts.request.host());
-        let rule = listener
-            .and_then(|listener| listener.hosts.lookup(parts.request.host()))
-            .and_then(|host| host.find(&view));
+        let rule = listener.and_then(|listener| listener.find(parts.request.host(), &view));
         tracing::trace!(method = view.method(), path = view.path(), is_routed = rule.is_some(), "request");
         if self.cells.is_none() {
             self.count_connection(table, listener);
@@ -244,12 +242,13 @@ impl Connection<'_> {
         };
         let split = match &rule.action {
             HttpAction::Forward(split) => split,
+            HttpAction::Redirect(_) => return Decision::Answer(500),
             HttpAction::Respond(status) => return Decision::Answer(*status),
         };
         let mut shares = self.worker.shares.get();
         let point = shares.next(split.total);
         self.worker.shares.set(shares);
-        match split.pick(point) {
+        match split.pick(point).map(|backend| &backend.backend) {
             Some(Backend::Endpoints(set)) if set.addresses.is_empty() => {
                 Decision::Fail(ProxyError::internal(Kind::NoEndpoint))
             }

@@ -22,7 +22,7 @@ use crate::metrics::Metrics;
 use crate::snapshot::{
     Backend, EndpointSet, HostTable, HttpAction, HttpMatch, HttpRule, HttpTable, HttpVirtualListener,
     Listener, ListenerKey, ListenerName, ObjectName, PathMatch, Protocol, Publisher, Revision, RouteKind,
-    RouteName, Snapshot, Split, Transport, VirtualHost, WeightedBackend,
+    RouteName, Scheme, Snapshot, Split, Transport, VirtualHost, WeightedBackend,
 };
 
 /// Far beyond what any test takes.
@@ -56,9 +56,13 @@ fn listener_name() -> ListenerName {
     ListenerName { gateway: object("gateway"), section: "http".into() }
 }
 
+fn virtual_listener(hosts: HostTable<Arc<VirtualHost>>) -> HttpVirtualListener {
+    HttpVirtualListener { name: listener_name(), port: 80, scheme: Scheme::Http, hosts }
+}
+
 fn endpoints(weight: u32, addresses: &[SocketAddr]) -> WeightedBackend {
     let set = EndpointSet { service: object("service"), port: 80, addresses: addresses.into() };
-    WeightedBackend { weight, backend: Backend::Endpoints(Arc::new(set)) }
+    WeightedBackend::new(weight, Backend::Endpoints(Arc::new(set)))
 }
 
 fn forward(addresses: &[SocketAddr]) -> HttpAction {
@@ -71,7 +75,7 @@ fn prefix(path: &str, action: HttpAction) -> HttpMatch {
         method: None,
         headers: Arc::default(),
         query: Arc::default(),
-        rule: Arc::new(HttpRule { route: route_name(), index: 0, action }),
+        rule: Arc::new(HttpRule::new(route_name(), 0, action)),
     }
 }
 
@@ -96,7 +100,7 @@ impl Lab {
         let mut hosts = HostTable::default();
         hosts.insert(host, Arc::new(VirtualHost::new(matches)));
         let mut listeners = HostTable::default();
-        listeners.insert(None, Arc::new(HttpVirtualListener { name: listener_name(), hosts }));
+        listeners.insert(None, Arc::new(virtual_listener(hosts)));
         let table = HttpTable { listeners };
         let names = [listener_name()].into();
         let listener = Listener { key: key(), names, protocol: Protocol::Http(Arc::new(table)) };

@@ -18,8 +18,8 @@ use crate::proxy::{Proxy, ProxyConfig, ProxyError, Timeouts};
 use crate::snapshot::{
     Backend, EndpointSet, HostTable, HttpAction, HttpMatch, HttpRule, HttpTable, HttpVirtualListener,
     L4Service, Listener, ListenerKey, ListenerName, Maglev, ObjectName, PathMatch, Protocol, Publisher,
-    Revision, RouteKind, RouteName, Snapshot, Split, TlsRule, TlsTable, TlsVirtualListener, Transport,
-    VirtualHost, WeightedBackend,
+    Revision, RouteKind, RouteName, Scheme, Snapshot, Split, TlsMode, TlsRule, TlsTable, TlsVirtualListener,
+    Transport, VirtualHost, WeightedBackend,
 };
 use crate::status::{Applied, Served};
 
@@ -164,14 +164,17 @@ pub(super) fn tls(key: ListenerKey, hosts: &[(Option<&str>, Option<&[SocketAddr]
             })),
             None => Backend::Invalid,
         };
-        let split = Split::new(vec![WeightedBackend { weight: 1, backend }]);
+        let split = Split::new(vec![WeightedBackend::new(1, backend)]);
         let route = RouteName { kind: RouteKind::Tls, object: object(host.unwrap_or("any")) };
         routes.insert(*host, Arc::new(TlsRule { route, split }));
     }
     let listener_name = ListenerName { gateway: object("gw"), section: format!("port-{}", key.port).into() };
     let mut table = TlsTable::default();
-    table.listeners.insert(None, Arc::new(TlsVirtualListener { name: listener_name, hosts: routes }));
-    listener(key, Protocol::TlsPassthrough(Arc::new(table)))
+    table.listeners.insert(
+        None,
+        Arc::new(TlsVirtualListener { name: listener_name, mode: TlsMode::Passthrough(routes) }),
+    );
+    listener(key, Protocol::Tls(Arc::new(table)))
 }
 
 pub(super) fn served(applied: &Applied) -> BTreeMap<ListenerKey, Served> {
@@ -237,11 +240,9 @@ pub(super) fn is_reset(result: &std::io::Result<Vec<u8>>) -> bool {
 pub(super) fn http(key: ListenerKey, addresses: &[SocketAddr]) -> Listener {
     let endpoints = EndpointSet { service: object("backend"), port: 80, addresses: addresses.into() };
     let backend = Backend::Endpoints(Arc::new(endpoints));
-    let rule = HttpRule {
-        route: RouteName { kind: RouteKind::Http, object: object("web") },
-        index: 0,
-        action: HttpAction::Forward(Split::new(vec![WeightedBackend { weight: 1, backend }])),
-    };
+    let route = RouteName { kind: RouteKind::Http, object: object("web") };
+    let action = HttpAction::Forward(Split::new(vec![WeightedBackend::new(1, backend)]));
+    let rule = HttpRule::new(route, 0, action);
     let every = HttpMatch {
         path: PathMatch::Prefix("".into()),
         method: None,
@@ -253,6 +254,9 @@ pub(super) fn http(key: ListenerKey, addresses: &[SocketAddr]) -> Listener {
     hosts.insert(None, Arc::new(VirtualHost::new(vec![every])));
     let name = ListenerName { gateway: object("gw"), section: format!("port-{}", key.port).into() };
     let mut table = HttpTable::default();
-    table.listeners.insert(None, Arc::new(HttpVirtualListener { name, hosts }));
+    table.listeners.insert(
+        None,
+        Arc::new(HttpVirtualListener { name, port: key.port.get(), scheme: Scheme::Http, hosts }),
+    );
     listener(key, Protocol::Http(Arc::new(table)))
 }

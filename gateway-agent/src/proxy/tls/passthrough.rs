@@ -19,7 +19,7 @@ use super::super::state::ListenerState;
 use super::super::worker::Worker;
 use super::hello::{Hello, Invalid, Parser, Progress};
 use crate::metrics::RouteCells;
-use crate::snapshot::{Backend, EndpointSet, TlsRule, TlsTable, TlsVirtualListener};
+use crate::snapshot::{Backend, EndpointSet, TlsMode, TlsRule, TlsTable, TlsVirtualListener};
 
 /// Why a connection ended before it was routed.
 #[derive(Debug, thiserror::Error)]
@@ -130,12 +130,16 @@ fn lookup<'a>(
     // No name matches the empty one, so it finds the catch-all alone.
     let host = hello.server_name.as_deref().unwrap_or_default();
     let listener = table.listeners.lookup(host);
-    (listener, listener.and_then(|listener| listener.hosts.lookup(host)))
+    let rule = listener.and_then(|listener| match &listener.mode {
+        TlsMode::Passthrough(hosts) => hosts.lookup(host),
+        TlsMode::Https { .. } => None,
+    });
+    (listener, rule)
 }
 
 /// The endpoints of the backend that owns the next share. `None`: it cannot serve.
 fn choose<'a>(worker: &Worker, rule: &'a TlsRule) -> Option<&'a EndpointSet> {
-    match rule.split.pick(worker.random.next())? {
+    match &rule.split.pick(worker.random.next())?.backend {
         Backend::Endpoints(set) if !set.addresses.is_empty() => Some(set),
         Backend::Endpoints(_) | Backend::Invalid => None,
     }

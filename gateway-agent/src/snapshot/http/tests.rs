@@ -42,7 +42,7 @@ fn numbered(number: usize, path: PathMatch) -> HttpMatch {
     let object = ObjectName { namespace: "ns".into(), name: "route".into() };
     let route = RouteName { kind: RouteKind::Http, object };
     let index = u16::try_from(number).unwrap();
-    let rule = Arc::new(HttpRule { route, index, action: HttpAction::Respond(200) });
+    let rule = Arc::new(HttpRule::new(route, index, HttpAction::Respond(200)));
     HttpMatch { path, method: None, headers: Arc::default(), query: Arc::default(), rule }
 }
 
@@ -162,7 +162,7 @@ proptest! {
     ) {
         let number = |(n, found): (usize, HttpMatch)| {
             let HttpRule { route, action, .. } = (*found.rule).clone();
-            let rule = Arc::new(HttpRule { route, index: u16::try_from(n).unwrap(), action });
+            let rule = Arc::new(HttpRule::new(route, u16::try_from(n).unwrap(), action));
             HttpMatch { rule, ..found }
         };
         let matches: Vec<_> = matches.into_iter().enumerate().map(number).collect();

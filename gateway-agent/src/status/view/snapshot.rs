@@ -6,8 +6,8 @@ use std::net::SocketAddr;
 use serde::Serialize;
 
 use crate::snapshot::{
-    Backend, HttpAction, HttpMatch, HttpTable, L4Service, Listener, Maglev, PathMatch, Protocol, Snapshot,
-    Split, TlsTable,
+    Backend, HttpAction, HttpMatch, HttpTable, HttpVirtualListener, L4Service, Listener, Maglev, PathMatch,
+    Protocol, Snapshot, Split, TlsMode, TlsTable,
 };
 use crate::status::{Applied, Served};
 
@@ -56,7 +56,7 @@ pub struct MatchView {
     pub route: String,
     #[serde(skip_serializing_if = "Option::is_none")]
     pub rule: Option<u16>,
-    /// The status that the proxy itself answers with.
+    /// The status that the proxy itself answers with, redirects included.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub respond: Option<u16>,
     #[serde(skip_serializing_if = "Vec::is_empty")]
@@ -95,7 +95,7 @@ pub fn snapshot_view(snapshot: &Snapshot, proxy: &Applied, kernel: Option<&Appli
     let entry = |listener: &Listener| {
         let (hosts, service) = match &listener.protocol {
             Protocol::Http(table) => (http_hosts(table), None),
-            Protocol::TlsPassthrough(table) => (tls_hosts(table), None),
+            Protocol::Tls(table) => (tls_hosts(table), None),
             Protocol::Tcp(service) | Protocol::Udp(service) => (Vec::new(), Some(service_view(service))),
         };
         let said = |applied: &Applied| applied.listeners.get(&listener.key).map(served_text);
@@ -124,23 +124,30 @@ fn served_text(served: &Served) -> String {
 }
 
 fn http_hosts(table: &HttpTable) -> Vec<HostView> {
-    let mut hosts = Vec::new();
-    for listener in table.listeners.values() {
-        for (hostname, virtual_host) in listener.hosts.iter() {
-            hosts.push(HostView {
-                listener: listener.name.to_string(),
-                hostname: hostname.unwrap_or_else(|| "*".into()),
-                matches: virtual_host.matches().iter().map(match_view).collect(),
-            });
-        }
-    }
-    sorted(hosts)
+    sorted(table.listeners.values().flat_map(|listener| listener_hosts(listener)).collect())
+}
+
+fn listener_hosts(listener: &HttpVirtualListener) -> impl Iterator<Item = HostView> {
+    listener.hosts.iter().map(|(hostname, virtual_host)| HostView {
+        listener: listener.name.to_string(),
+        hostname: hostname.unwrap_or_else(|| "*".into()),
+        matches: virtual_host.matches().iter().map(match_view).collect(),
+    })
 }
 
 fn tls_hosts(table: &TlsTable) -> Vec<HostView> {
     let mut hosts = Vec::new();
     for listener in table.listeners.values() {
-        for (hostname, rule) in listener.hosts.iter() {
+        let passthrough = match &listener.mode {
+            TlsMode::Passthrough(passthrough) => passthrough,
+            TlsMode::Https { http, .. } => {
+                // The table may be that of the whole port.
+                let own = http.listeners.values().filter(|own| own.name == listener.name);
+                hosts.extend(own.flat_map(|own| listener_hosts(own)));
+                continue;
+            }
+        };
+        for (hostname, rule) in passthrough.iter() {
             hosts.push(HostView {
                 listener: listener.name.to_string(),
                 hostname: hostname.unwrap_or_else(|| "*".into()),
@@ -173,6 +180,7 @@ fn match_view(one: &HttpMatch) -> MatchView {
     conditions.extend(one.query.iter().map(|param| format!("query {}={}", param.name, param.value)));
     let (respond, backends) = match &one.rule.action {
         HttpAction::Forward(split) => (None, backends(split)),
+        HttpAction::Redirect(redirect) => (Some(redirect.status), Vec::new()),
         HttpAction::Respond(status) => (Some(*status), Vec::new()),
     };
     MatchView {

@@ -6,7 +6,8 @@ use serde_json::{Value, json};
 
 use crate::api::Object;
 use crate::snapshot::{
-    Backend, HttpAction, HttpTable, L4Service, ListenerKey, Protocol, RequestView, Split, TlsTable, Transport,
+    Backend, HttpAction, HttpTable, L4Service, ListenerKey, Protocol, RequestView, Split, TlsMode, TlsTable,
+    Transport,
 };
 use crate::status::{ConditionStatus, ObjectStatus, Scope};
 use crate::store::Store;
@@ -101,7 +102,7 @@ impl Translation {
 
     pub(super) fn tls(&self, entry: &str) -> &TlsTable {
         match self.protocol(entry) {
-            Protocol::TlsPassthrough(table) => table,
+            Protocol::Tls(table) => table,
             other => panic!("{entry} is {}", other.as_str()),
         }
     }
@@ -129,10 +130,10 @@ impl Translation {
     ) -> String {
         let request = Request { path, method, headers };
         let listener = self.http(entry).listeners.lookup(host);
-        let virtual_host = listener.and_then(|listener| listener.hosts.lookup(host));
-        match virtual_host.and_then(|virtual_host| virtual_host.find(&request)) {
+        match listener.and_then(|listener| listener.find(host, &request)) {
             None => "404".into(),
             Some(rule) => match &rule.action {
+                HttpAction::Redirect(redirect) => redirect.status.to_string(),
                 HttpAction::Respond(status) => status.to_string(),
                 HttpAction::Forward(split) => split_text(split),
             },
@@ -142,7 +143,10 @@ impl Translation {
     /// The backends for a server name: `closed`, or as in [`Self::request`].
     pub(super) fn server_name(&self, entry: &str, name: &str) -> String {
         let listener = self.tls(entry).listeners.lookup(name);
-        let rule = listener.and_then(|listener| listener.hosts.lookup(name));
+        let rule = listener.and_then(|listener| match &listener.mode {
+            TlsMode::Passthrough(hosts) => hosts.lookup(name),
+            TlsMode::Https { .. } => None,
+        });
         rule.map_or_else(|| "closed".into(), |rule| split_text(&rule.split))
     }
 

@@ -145,7 +145,7 @@ fn pipelined_requests_are_answered_in_order() {
 #[test]
 fn unroutable_requests_get_their_status_and_keep_the_connection() {
     run(async |lab| {
-        let invalid = WeightedBackend { weight: 1, backend: Backend::Invalid };
+        let invalid = WeightedBackend::new(1, Backend::Invalid);
         lab.publish(
             Some("known.example"),
             vec![
@@ -221,7 +221,7 @@ fn shares_follow_the_weights() {
     run(async |lab| {
         let (one, to_one, _) = canned(OK).await;
         let (two, to_two, _) = canned(OK).await;
-        let invalid = WeightedBackend { weight: 1, backend: Backend::Invalid };
+        let invalid = WeightedBackend::new(1, Backend::Invalid);
         let split = Split::new(vec![endpoints(6, &[one]), endpoints(3, &[two]), invalid, endpoints(0, &[])]);
         lab.publish(None, vec![prefix("", HttpAction::Forward(split))]);
         let mut n_invalid = 0;

@@ -1,0 +1,61 @@
+//! Header fields: what they may be made of, and what they mean to a proxy.
+
+/// What a field means to a proxy.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Meaning {
+    Connection,
+    ContentLength,
+    EndToEnd,
+    Expect,
+    /// Says where the request came from; only this proxy's own word counts.
+    Forwarded,
+    Host,
+    /// Belongs to one connection (RFC 9110 section 7.6.1).
+    HopByHop,
+    TransferEncoding,
+    Upgrade,
+}
+
+impl Meaning {
+    /// The meaning of a field in either direction. `Forwarded` names are read with `_` as `-`, as CGI-like servers do.
+    pub fn of(name: &[u8]) -> Self {
+        let is = |known: &str| name.eq_ignore_ascii_case(known.as_bytes());
+        match name.len() {
+            2 if is("te") => Self::HopByHop,
+            4 if is("host") => Self::Host,
+            6 if is("expect") => Self::Expect,
+            7 if is("upgrade") => Self::Upgrade,
+            9 if is("forwarded") || is_cgi(name, b"x-real-ip") => Self::Forwarded,
+            10 if is("connection") => Self::Connection,
+            10 if is("keep-alive") => Self::HopByHop,
+            14 if is("content-length") => Self::ContentLength,
+            14 if is("http2-settings") => Self::HopByHop,
+            16 if is("proxy-connection") => Self::HopByHop,
+            17 if is("transfer-encoding") => Self::TransferEncoding,
+            18 if is("proxy-authenticate") => Self::HopByHop,
+            19 if is("proxy-authorization") => Self::HopByHop,
+            12.. if name.get(..12).is_some_and(|start| is_cgi(start, b"x-forwarded-")) => Self::Forwarded,
+            _ => Self::EndToEnd,
+        }
+    }
+}
+
+/// Whether `name` is `known` (lower case) to a server that turns `-` into `_` and letters into capitals.
+fn is_cgi(name: &[u8], known: &[u8]) -> bool {
+    name.len() == known.len()
+        && name.iter().zip(known).all(|(byte, known)| {
+            let byte = if *byte == b'_' { b'-' } else { byte.to_ascii_lowercase() };
+            byte == *known
+        })
+}
+
+/// RFC 9110 section 5.6.2.
+pub fn is_token(name: &[u8]) -> bool {
+    let is_token_byte = |byte: &u8| byte.is_ascii_alphanumeric() || b"!#$%&'*+-.^_`|~".contains(byte);
+    !name.is_empty() && name.iter().all(is_token_byte)
+}
+
+/// Whether a field can hold this value: no control character but the tab (RFC 9110 section 5.5).
+pub fn is_value(value: &[u8]) -> bool {
+    value.iter().all(|byte| *byte == b'\t' || !byte.is_ascii_control())
+}
