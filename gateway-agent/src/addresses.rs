@@ -1,14 +1,16 @@
 //! The addresses, interfaces and routes of the network namespace, now and as they change.
 //!
-//! Everything is read over rtnetlink, which needs no capability. **Invariant:** changes nothing: no address, route or
-//! interface is ever written here.
+//! Everything is read over rtnetlink, which needs no capability. **Invariant:** changes nothing but local routes of our
+//! own, which [`deliver`] makes for the addresses of a pool: no address, other route or interface is ever written here.
 
+mod deliver;
 mod message;
 mod netlink;
 mod watch;
 
 use std::net::IpAddr;
 
+pub use deliver::{Delivery, deliver};
 pub use netlink::{AddressError, Route, read, route_to};
 pub use watch::{WatchTask, watch};
 

@@ -17,6 +17,7 @@ pub mod ebpf;
 pub mod holder;
 pub mod manifests;
 pub mod metrics;
+pub mod provision;
 pub mod proxy;
 pub mod snapshot;
 pub mod status;

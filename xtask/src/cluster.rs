@@ -2,7 +2,7 @@
 //!
 //! It needs no container engine and changes nothing outside of its own namespaces, its control groups,
 //! `target/cluster` and a link to that. Nothing stays in this process: the cluster runs until `down`, which believes no record, only what
-//! it finds, so it also cleans up after a crash. One cluster at a time on a machine.
+//! it finds, so it also cleans up after a crash.
 
 mod addons;
 mod audit;
@@ -19,6 +19,7 @@ use std::fs;
 use std::os::unix::fs::symlink;
 use std::path::{Path, PathBuf};
 use std::process::Command;
+use std::sync::OnceLock;
 use std::time::{Duration, Instant};
 
 use anyhow::{Context as _, Result, bail, ensure};
@@ -28,11 +29,21 @@ use self::network::{CONTROL_PLANE, NODES};
 use crate::command::{output, run as run_command, target_dir};
 use crate::setup::{self, Purpose};
 
-/// Starts the names of our network namespaces and names our control groups.
-const NAME: &str = "ga-cluster";
+/// Set once, by the command line.
+static NAME: OnceLock<String> = OnceLock::new();
+
+/// Starts the names of our network namespaces, names our control groups and the link to the folder.
+fn name() -> &'static str {
+    NAME.get_or_init(|| DEFAULT_NAME.to_owned())
+}
+
+const DEFAULT_NAME: &str = "ga-cluster";
 
 #[derive(clap::Args)]
 pub(crate) struct Args {
+    /// Which cluster: those of different names run side by side and see nothing of each other
+    #[arg(long, default_value = DEFAULT_NAME, value_parser = valid_name)]
+    name: String,
     #[command(subcommand)]
     task: Task,
 }
@@ -70,7 +81,7 @@ enum Task {
     Build,
     /// Try on the cluster that runs what every cluster must be able to do
     Check,
-    /// Start a cluster, check it, crash it, and see that nothing is left
+    /// Start a cluster of its own, check it, crash it, and see that nothing is left
     Test,
 }
 
@@ -82,10 +93,26 @@ enum Channel {
     None,
 }
 
+/// It becomes a part of file names.
+fn valid_name(name: &str) -> Result<String> {
+    const MAX: usize = 40;
+    let is_valid = !name.is_empty()
+        && name.len() <= MAX
+        && !name.starts_with('-')
+        && name.bytes().all(|byte| byte.is_ascii_lowercase() || byte.is_ascii_digit() || byte == b'-');
+    ensure!(is_valid, "a name is of a to z, 0 to 9 and -, {MAX} at most");
+    Ok(name.to_owned())
+}
+
 /// How long a component is waited for; at a load of 18 the slowest took 17 s.
 const DEADLINE: Duration = Duration::from_secs(120);
 
 pub(crate) fn run(args: &Args) -> Result<()> {
+    NAME.get_or_init(|| match args.task {
+        // Not the one that somebody works with.
+        Task::Test => format!("{}-test", args.name),
+        _ => args.name.clone(),
+    });
     match &args.task {
         Task::Check => check::run(&Folder::running()),
         Task::Test => check::test(),
@@ -108,17 +135,19 @@ pub(crate) fn run(args: &Args) -> Result<()> {
 struct Folder(PathBuf);
 
 /// Leads to the folder of the cluster that runs, from whichever clone of the tree it was started.
-const LINK: &str = "/run/ga-cluster";
+fn link() -> PathBuf {
+    Path::new("/run").join(name())
+}
 
 impl Folder {
     /// The folder of a cluster that this clone starts.
     fn own() -> Self {
-        Self(target_dir().join("cluster/run"))
+        Self(target_dir().join("cluster").join(name()))
     }
 
     /// The folder of the cluster that runs, or our own.
     fn running() -> Self {
-        fs::read_link(LINK).map_or_else(|_| Self::own(), Self)
+        fs::read_link(link()).map_or_else(|_| Self::own(), Self)
     }
 
     fn path(&self, name: &str) -> PathBuf {
@@ -144,7 +173,7 @@ impl Folder {
     fn kubectl<S: AsRef<std::ffi::OsStr>>(&self, args: &[S]) -> Command {
         let mut command = Command::new("nsenter");
         command
-            .arg(format!("--net=/run/netns/{NAME}-lan"))
+            .arg(format!("--net=/run/netns/{}", network::lan()))
             .arg(self.path("bin/kubernetes"))
             .arg("kubectl")
             .arg("--kubeconfig")
@@ -169,8 +198,8 @@ fn up(channel: Channel) -> Result<()> {
     remove(&folder.0)?;
     fs::create_dir_all(folder.path("logs"))?;
     symlink(&binaries, folder.path("bin"))?;
-    remove(Path::new(LINK))?;
-    symlink(&folder.0, LINK)?;
+    remove(&link())?;
+    symlink(&folder.0, link())?;
     // What follows is undone as a whole when a part of it fails, but for the logs.
     let result = start_all(&folder, &binaries, channel, &step);
     if let Err(error) = result {
@@ -199,25 +228,43 @@ fn start_all(folder: &Folder, binaries: &Path, channel: Channel, step: &dyn Fn(&
     control_plane::certificates(folder, binaries)?;
     step("certificates");
     let images = images::infrastructure(folder, binaries)?;
-    for node in nodes {
-        node::start_runtime(node, folder)?;
-    }
-    control_plane::start(control, folder, binaries)?;
-    step("API server ready");
+    // The API server takes longest, and the nodes have work that does not need it.
+    in_parallel(
+        || control_plane::start(control, folder, binaries),
+        || {
+            nodes.iter().try_for_each(|node| node::start_runtime(node, folder))?;
+            nodes.iter().try_for_each(|node| node::load(node, &images))
+        },
+    )?;
+    step("API server ready, images loaded");
     addons::rights_and_nodes(folder)?;
     for node in nodes {
-        node::load(node, &images)?;
         node::start_kubelet(node, folder, binaries)?;
     }
     addons::load_balancer(folder, binaries)?;
-    addons::gateway_api(folder, channel)?;
+    in_parallel(|| addons::gateway_api(folder, channel), || addons::dns(folder))?;
     step("Gateway API");
-    addons::dns(folder)?;
     addons::wait_for_nodes(folder)?;
     step("nodes Ready");
     addons::wait_for_workloads(folder)?;
     step("DNS and service accounts ready");
     Ok(())
+}
+
+/// Waits for what takes seconds, and leaves the cores to it: each probe is a program that must be started.
+fn patiently<T>(what: &str, mut probe: impl FnMut() -> Result<T>) -> Result<T> {
+    lab::eventually_within(DEADLINE, what, || {
+        probe().inspect_err(|_| std::thread::park_timeout(Duration::from_millis(200)))
+    })
+}
+
+fn in_parallel(one: impl FnOnce() -> Result<()>, other: impl FnOnce() -> Result<()> + Send) -> Result<()> {
+    std::thread::scope(|scope| {
+        let other = scope.spawn(other);
+        let one = one();
+        let other = other.join().expect("the thread does not panic");
+        one.and(other)
+    })
 }
 
 fn down() -> Result<()> {
@@ -226,7 +273,7 @@ fn down() -> Result<()> {
     cgroup::remove_all()?;
     network::remove()?;
     remove(&Folder::running().0)?;
-    remove(Path::new(LINK))?;
+    remove(&link())?;
     remove(&Folder::own().0)?;
     println!("cluster: down in {:.1} s", start.elapsed().as_secs_f64());
     Ok(())

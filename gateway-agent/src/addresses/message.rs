@@ -1,4 +1,4 @@
-//! The few rtnetlink messages that are used: requests out, links, addresses and routes in.
+//! The few rtnetlink messages that are used: requests out, links, addresses and routes in, local routes out.
 //!
 //! Layouts: `include/uapi/linux/{netlink,rtnetlink,if_link,if_addr}.h`. Numbers are in the host's byte order, addresses
 //! in the network's. **Invariant:** pure; a malformed message is skipped or an error, never a panic.
@@ -23,6 +23,11 @@ const IFA_F_OPTIMISTIC: u32 = 0x04;
 const RTA_DST: u16 = 1;
 const RTA_OIF: u16 = 4;
 const RTA_PREFSRC: u16 = 7;
+const RT_TABLE_LOCAL: u8 = 255;
+const RT_SCOPE_HOST: u8 = 254;
+/// Marks our local routes (`rtm_protocol`), so that those of an earlier run are known again. Numbers above 4 are for
+/// programs to choose; this one is in none of iproute2's lists.
+const PROTOCOL: u8 = 97;
 
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub(super) struct Link {
@@ -41,6 +46,9 @@ pub(super) struct Address {
 
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub(super) struct RouteReply {
+    /// `None` for a default route.
+    pub(super) destination: Option<IpAddr>,
+    pub(super) is_ours: bool,
     pub(super) kind: u8,
     pub(super) interface: Option<u32>,
     pub(super) source: Option<IpAddr>,
@@ -69,19 +77,64 @@ pub(super) fn dump_request(kind: u16, sequence: u32) -> Vec<u8> {
 /// Asks which way the kernel would send to `destination`.
 pub(super) fn route_request(destination: IpAddr, sequence: u32) -> Vec<u8> {
     let mut body = vec![0; ROUTE_LEN];
-    let octets = match destination {
-        IpAddr::V4(v4) => v4.octets().to_vec(),
-        IpAddr::V6(v6) => v6.octets().to_vec(),
-    };
+    let octets = octets(destination);
     body[0] = family(destination);
     // At most 128.
     body[1] = (octets.len() * 8) as u8;
-    // At most 20.
-    let attribute_len = (ATTRIBUTE_HEADER_LEN + octets.len()) as u16;
-    body.extend_from_slice(&attribute_len.to_ne_bytes());
-    body.extend_from_slice(&RTA_DST.to_ne_bytes());
-    body.extend_from_slice(&octets);
+    push_attribute(&mut body, RTA_DST, &octets);
     request(libc::RTM_GETROUTE, libc::NLM_F_REQUEST as u16, sequence, &body)
+}
+
+/// Asks for our local routes of one family. The socket must check requests strictly, or the kernel lists all routes.
+pub(super) fn own_routes_request(is_v4: bool, sequence: u32) -> Vec<u8> {
+    let flags = (libc::NLM_F_REQUEST | libc::NLM_F_DUMP) as u16;
+    let family = if is_v4 { libc::AF_INET } else { libc::AF_INET6 } as u8;
+    let body = [family, 0, 0, 0, RT_TABLE_LOCAL, PROTOCOL, 0, libc::RTN_LOCAL, 0, 0, 0, 0];
+    request(libc::RTM_GETROUTE, flags, sequence, &body)
+}
+
+/// Has the kernel take in what is sent to `address`, as if an interface had it, or no longer.
+pub(super) fn local_route_request(
+    change: LocalRoute,
+    address: IpAddr,
+    loopback: u32,
+    sequence: u32,
+) -> Vec<u8> {
+    let (kind, flags) = match change {
+        LocalRoute::Add => (libc::RTM_NEWROUTE, libc::NLM_F_CREATE | libc::NLM_F_EXCL),
+        LocalRoute::Delete => (libc::RTM_DELROUTE, 0),
+    };
+    let octets = octets(address);
+    // At most 128.
+    let prefix_len = (octets.len() * 8) as u8;
+    let mut body = vec![family(address), prefix_len, 0, 0, RT_TABLE_LOCAL, PROTOCOL];
+    body.extend([RT_SCOPE_HOST, libc::RTN_LOCAL, 0, 0, 0, 0]);
+    push_attribute(&mut body, RTA_DST, &octets);
+    push_attribute(&mut body, RTA_OIF, &loopback.to_ne_bytes());
+    request(kind, (libc::NLM_F_REQUEST | libc::NLM_F_ACK | flags) as u16, sequence, &body)
+}
+
+/// What is to become of a local route.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(super) enum LocalRoute {
+    Add,
+    Delete,
+}
+
+fn octets(address: IpAddr) -> Vec<u8> {
+    match address {
+        IpAddr::V4(v4) => v4.octets().to_vec(),
+        IpAddr::V6(v6) => v6.octets().to_vec(),
+    }
+}
+
+/// Values are multiples of four bytes long, so nothing is padded.
+fn push_attribute(body: &mut Vec<u8>, kind: u16, value: &[u8]) {
+    // At most 20.
+    let length = (ATTRIBUTE_HEADER_LEN + value.len()) as u16;
+    body.extend_from_slice(&length.to_ne_bytes());
+    body.extend_from_slice(&kind.to_ne_bytes());
+    body.extend_from_slice(value);
 }
 
 const fn family(address: IpAddr) -> u8 {
@@ -175,9 +228,12 @@ fn address(body: &[u8]) -> Option<Address> {
 
 fn route(body: &[u8]) -> Option<RouteReply> {
     let family = *body.first()?;
-    let mut reply = RouteReply { kind: *body.get(7)?, interface: None, source: None };
+    let is_ours = *body.get(4)? == RT_TABLE_LOCAL && *body.get(5)? == PROTOCOL;
+    let kind = *body.get(7)?;
+    let mut reply = RouteReply { destination: None, is_ours, kind, interface: None, source: None };
     for (kind, value) in attributes(body.get(ROUTE_LEN..)?) {
         match kind {
+            RTA_DST => reply.destination = ip(family, value),
             RTA_OIF => reply.interface = u32_at(value, 0),
             RTA_PREFSRC => reply.source = ip(family, value),
             _ => {}
@@ -222,7 +278,10 @@ mod tests {
 
     use proptest::prelude::*;
 
-    use super::{Address, Message, RouteReply, dump_request, messages, request, route_request};
+    use super::{
+        Address, LocalRoute, Message, RouteReply, dump_request, local_route_request, messages, request,
+        route_request,
+    };
 
     fn attribute(kind: u16, value: &[u8]) -> Vec<u8> {
         let mut bytes = ((value.len() + 4) as u16).to_ne_bytes().to_vec();
@@ -274,7 +333,13 @@ mod tests {
         body.extend(attribute(4, &3u32.to_ne_bytes()));
         body.extend(attribute(7, &[192, 0, 2, 1]));
         let datagram = request(libc::RTM_NEWROUTE, 0, 5, &body);
-        let expected = RouteReply { kind: 1, interface: Some(3), source: Some(IpAddr::from([192, 0, 2, 1])) };
+        let expected = RouteReply {
+            destination: None,
+            is_ours: false,
+            kind: 1,
+            interface: Some(3),
+            source: Some(IpAddr::from([192, 0, 2, 1])),
+        };
         assert_eq!(messages(&datagram, 5).next(), Some(Message::Route(expected)));
     }
 
@@ -283,6 +348,8 @@ mod tests {
         assert_eq!(dump_request(libc::RTM_GETLINK, 1).len(), 32);
         assert_eq!(route_request(IpAddr::from([10, 0, 0, 1]), 1).len(), 16 + 12 + 8);
         assert_eq!(route_request("2001:db8::1".parse().unwrap(), 1).len(), 16 + 12 + 20);
+        let local = local_route_request(LocalRoute::Add, "2001:db8::1".parse().unwrap(), 1, 1);
+        assert_eq!(local.len(), 16 + 12 + 20 + 8);
     }
 
     proptest! {

@@ -15,6 +15,9 @@ const DATAGRAM_LEN_MAX: usize = 32 * 1024;
 /// A namespace of 4,096 interfaces has about 2,000 datagrams of links at the worst; beyond, something is wrong.
 const DATAGRAMS_MAX: usize = 4096;
 
+/// Every socket asks one thing at a time.
+pub(super) const SEQUENCE: u32 = 1;
+
 #[derive(Debug, thiserror::Error)]
 pub enum AddressError {
     #[error("cannot open a netlink socket")]
@@ -76,7 +79,6 @@ pub fn read() -> Result<Interfaces, AddressError> {
 /// to send from.
 pub fn route_to(destination: IpAddr) -> Result<Option<Route>, AddressError> {
     const WHAT: &str = "a route";
-    const SEQUENCE: u32 = 1;
     let ask = |source| AddressError::Ask { what: WHAT, source };
     let socket = Socket::new(NETLINK_ROUTE).map_err(AddressError::Open)?;
     socket.send_to(&route_request(destination, SEQUENCE), &SocketAddr::new(0, 0), 0).map_err(ask)?;
@@ -100,16 +102,26 @@ fn route(destination: IpAddr, reply: &RouteReply) -> Option<Route> {
     Some(Route { source, interface: reply.interface?, is_local })
 }
 
-fn dump(what: &'static str, kind: u16, mut each: impl FnMut(Message)) -> Result<(), AddressError> {
-    const SEQUENCE: u32 = 1;
-    let ask = |source| AddressError::Ask { what, source };
+fn dump(what: &'static str, kind: u16, each: impl FnMut(Message)) -> Result<(), AddressError> {
     let socket = Socket::new(NETLINK_ROUTE).map_err(AddressError::Open)?;
-    socket.send_to(&dump_request(kind, SEQUENCE), &SocketAddr::new(0, 0), 0).map_err(ask)?;
+    ask_all(&socket, what, &dump_request(kind, SEQUENCE), each)
+}
+
+/// Sends a request of sequence number [`SEQUENCE`] and reads its answers to their end.
+pub(super) fn ask_all(
+    socket: &Socket,
+    what: &'static str,
+    request: &[u8],
+    mut each: impl FnMut(Message),
+) -> Result<(), AddressError> {
+    let ask = |source| AddressError::Ask { what, source };
+    socket.send_to(request, &SocketAddr::new(0, 0), 0).map_err(ask)?;
     for _ in 0..DATAGRAMS_MAX {
-        let datagram = receive(&socket).map_err(ask)?;
+        let datagram = receive(socket).map_err(ask)?;
         for message in messages(&datagram, SEQUENCE) {
             match message {
-                Message::Done => return Ok(()),
+                // A request for a change is answered by the error 0.
+                Message::Done | Message::Error(0) => return Ok(()),
                 Message::Error(errno) => return Err(ask(io::Error::from_raw_os_error(errno))),
                 message => each(message),
             }

@@ -108,24 +108,21 @@ fn discard(socket: &Socket) -> io::Result<()> {
     }
 }
 
+/// For tests that change the network.
 #[cfg(test)]
-mod tests {
-    use std::net::IpAddr;
+pub(super) mod testing {
     use std::process::Command;
     use std::time::Duration;
 
     use nix::sched::{CloneFlags, unshare};
 
-    use super::watch;
-    use crate::addresses::{Route, route_to};
-
-    fn ip(arguments: &str) {
+    pub(in crate::addresses) fn ip(arguments: &str) {
         let status = Command::new("ip").args(arguments.split(' ')).status().expect("install iproute2");
         assert!(status.success(), "ip {arguments}");
     }
 
     /// Runs in a network namespace of its own, which goes with the thread.
-    fn in_namespace(test: impl Future<Output = ()> + Send + 'static) {
+    pub(in crate::addresses) fn in_namespace(test: impl Future<Output = ()> + Send + 'static) {
         let thread = std::thread::spawn(|| {
             unshare(CloneFlags::CLONE_NEWNET).expect("a network namespace: run the tests as root");
             ip("link set lo up");
@@ -134,6 +131,15 @@ mod tests {
         });
         thread.join().unwrap();
     }
+}
+
+#[cfg(test)]
+mod tests {
+    use std::net::IpAddr;
+
+    use super::testing::{in_namespace, ip};
+    use super::watch;
+    use crate::addresses::{Route, route_to};
 
     #[test]
     fn changes_of_interfaces_addresses_and_routes_are_told() {

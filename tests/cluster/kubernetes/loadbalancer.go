@@ -154,7 +154,8 @@ func (b *loadBalancer) pass(ctx context.Context) error {
 	return b.apply(ctx, wanted)
 }
 
-// addresses keeps what the Service has and adds the first free address of each family that it lacks.
+// addresses gives the address that spec.loadBalancerIP asks for if it is free; else it keeps what the Service has, and adds
+// the first free address of each family that it lacks.
 func addresses(service *core.Service, taken map[string]bool) ([]core.LoadBalancerIngress, error) {
 	mode := core.LoadBalancerIPModeVIP
 	var result []core.LoadBalancerIngress
@@ -165,6 +166,9 @@ func addresses(service *core.Service, taken map[string]bool) ([]core.LoadBalance
 			if ip, err := netip.ParseAddr(has.IP); err == nil && pool.Contains(ip) {
 				address = has.IP
 			}
+		}
+		if ip, err := netip.ParseAddr(service.Spec.LoadBalancerIP); err == nil && pool.Contains(ip) && !taken[ip.String()] {
+			address = ip.String()
 		}
 		candidate := pool.Addr()
 		for n := 0; address == "" && n < maxAddresses; n++ {

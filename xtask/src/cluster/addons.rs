@@ -3,18 +3,13 @@
 
 use std::fs;
 use std::path::Path;
-use std::process::Command;
 
 use anyhow::{Context as _, Result};
-use lab::eventually_within;
 use serde_json::{Value, json};
 
-use super::network::{DNS, NODES};
-use super::{Channel, DEADLINE, Folder, NAME, cgroup, images, machine};
-use crate::command::{output, root};
-
-/// The module asks for Go 1.27 even to be fetched; the go command gets that toolchain by itself.
-const GO_TOOLCHAIN: &str = "go1.27.3";
+use super::network::{DNS, NODES, lan};
+use super::{Channel, DEADLINE, Folder, build, cgroup, images, machine, patiently};
+use crate::command::output;
 
 pub(super) fn apply(folder: &Folder, name: &str, objects: &[Value]) -> Result<()> {
     let list = json!({ "apiVersion": "v1", "kind": "List", "items": objects });
@@ -60,14 +55,14 @@ pub(super) fn rights_and_nodes(folder: &Folder) -> Result<()> {
         }));
     }
     // The first seconds of an API server refuse some: the built-in roles are still being written.
-    eventually_within(DEADLINE, "rights and nodes are written", || apply(folder, "rights", &objects))
+    patiently("rights and nodes are written", || apply(folder, "rights", &objects))
 }
 
 /// Our own controller, on the router.
 pub(super) fn load_balancer(folder: &Folder, binaries: &Path) -> Result<()> {
     let mut command = machine::joined(&cgroup::create("lan")?);
     command
-        .args(["nsenter", &format!("--net=/run/netns/{NAME}-lan")])
+        .args(["nsenter", &format!("--net=/run/netns/{}", lan())])
         .arg(binaries.join("kubernetes"))
         .args(["loadbalancer", "--kubeconfig"])
         .arg(folder.kubeconfig("loadbalancer"));
@@ -81,19 +76,7 @@ pub(super) fn gateway_api(folder: &Folder, channel: Channel) -> Result<()> {
         Channel::Experimental => "experimental",
         Channel::None => return Ok(()),
     };
-    let lock = fs::read_to_string(root().join("gateway-agent/schemas/lock.json"))?;
-    let lock: Value = serde_json::from_str(&lock)?;
-    let module = lock["module"].as_str().context("lock.json names no module")?;
-    let empty = tempfile::tempdir()?;
-    fs::write(empty.path().join("go.mod"), "module cluster\n")?;
-    let answer = output(
-        Command::new("go")
-            .args(["mod", "download", "-json", module])
-            .current_dir(empty.path())
-            .env("GOTOOLCHAIN", GO_TOOLCHAIN),
-    )?;
-    let answer: Value = serde_json::from_str(&answer)?;
-    let release = Path::new(answer["Dir"].as_str().context("go mod download names no folder")?);
+    let release = build::gateway_api()?;
     let mut files = Vec::new();
     for entry in fs::read_dir(release.join("config/crd").join(channel))? {
         let path = entry?.path();

@@ -6,17 +6,21 @@ use std::process::Command;
 use std::time::Instant;
 
 use anyhow::{Context as _, Result, ensure};
+use serde_json::Value;
 
 use crate::command::{output, root, run, target_dir};
 
 /// What the API server says that it is; the version of the module in go.mod.
 const KUBERNETES: &str = "v1.36.3";
 
+/// The module of the Gateway API asks for Go 1.27 even to be fetched; the go command gets that toolchain by itself.
+const GO_TOOLCHAIN: &str = "go1.27.3";
+
 pub(super) fn folder() -> PathBuf {
     target_dir().join("cluster/bin")
 }
 
-/// Builds all that `up` starts and gives the folder they are in: `kubernetes`, `pause`, `coredns` and `faults`.
+/// Builds and fetches all that `up` needs and gives the folder they are in: `kubernetes`, `pause`, `coredns` and `faults`.
 ///
 /// Two calls at a time would compile the same twice: the second waits and then finds everything built.
 pub(super) fn programs() -> Result<PathBuf> {
@@ -35,12 +39,33 @@ pub(super) fn programs() -> Result<PathBuf> {
     );
     // Side by side: the large one downloads at its begin and links at its end, each on one core.
     std::thread::scope(|scope| {
-        let small = scope.spawn(|| go("faults", "", &["."]).and_then(|()| go("coredns", "", &["."])));
+        let small = scope.spawn(|| {
+            go("faults", "", &["."])?;
+            go("coredns", "", &["."])?;
+            gateway_api().map(drop)
+        });
         let large = go("kubernetes", &flags, &[".", "./pause"]);
         small.join().expect("the thread does not panic").and(large)
     })?;
     println!("cluster: built in {:.1} s", start.elapsed().as_secs_f64());
     Ok(folder())
+}
+
+/// The Gateway API release that the agent's types are made from, as a folder of Go's module cache.
+pub(super) fn gateway_api() -> Result<PathBuf> {
+    let lock = fs::read_to_string(root().join("gateway-agent/schemas/lock.json"))?;
+    let lock: Value = serde_json::from_str(&lock)?;
+    let module = lock["module"].as_str().context("lock.json names no module")?;
+    let empty = tempfile::tempdir()?;
+    fs::write(empty.path().join("go.mod"), "module cluster\n")?;
+    let answer = output(
+        Command::new("go")
+            .args(["mod", "download", "-json", module])
+            .current_dir(empty.path())
+            .env("GOTOOLCHAIN", GO_TOOLCHAIN),
+    )?;
+    let answer: Value = serde_json::from_str(&answer)?;
+    Ok(PathBuf::from(answer["Dir"].as_str().context("go mod download names no folder")?))
 }
 
 /// The conformance suite's server of all backends; gives the program.

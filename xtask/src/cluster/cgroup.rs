@@ -14,7 +14,7 @@ use nix::errno::Errno;
 use nix::sys::signal::{Signal, kill};
 use nix::unistd::Pid;
 
-use super::NAME;
+use super::name;
 
 const MOUNTS: &str = "/sys/fs/cgroup";
 
@@ -62,7 +62,7 @@ pub(super) fn create(machine: &str) -> Result<Vec<PathBuf>> {
     let mut procs = Vec::new();
     for hierarchy in hierarchies()? {
         let mut group = hierarchy.mount().join(hierarchy.own.trim_start_matches('/'));
-        for level in [NAME, machine] {
+        for level in [name(), machine] {
             let parent = group.clone();
             group.push(level);
             match fs::create_dir(&group) {
@@ -115,7 +115,7 @@ fn roots() -> Result<Vec<PathBuf>> {
 
 fn find(folder: &Path, found: &mut Vec<PathBuf>) -> Result<()> {
     for child in children(folder)? {
-        if child.file_name().is_some_and(|name| name == NAME) {
+        if child.file_name().is_some_and(|child| child == name()) {
             found.push(child);
         } else {
             find(&child, found)?;

@@ -5,7 +5,7 @@
 
 mod faults;
 mod leftovers;
-mod network;
+mod services;
 
 use std::process::Command;
 use std::time::{Duration, Instant};
@@ -15,7 +15,8 @@ use lab::eventually_within;
 use serde_json::{Value, json};
 
 pub(super) use self::leftovers::test;
-use super::{Folder, NAME, addons, audit, images};
+use super::network::lan;
+use super::{Folder, addons, audit, images};
 use crate::command::output;
 
 const NAMESPACE: &str = "cluster-check";
@@ -31,17 +32,17 @@ const CHECKS: &[(&str, Check)] = &[
     ("the Gateway API's definitions are established", definitions),
     ("pods run, on both nodes", pods),
     ("exec and logs reach a pod", exec_and_logs),
-    ("names resolve to both families", network::dns),
-    ("a Service answers pods, in both families", network::cluster_addresses),
-    ("a LoadBalancer address answers from outside, in both families", network::load_balancer),
-    ("with the policy Local only nodes with an endpoint are routed to", network::local_policy),
+    ("names resolve to both families", services::dns),
+    ("a Service answers pods, in both families", services::cluster_addresses),
+    ("a LoadBalancer address answers from outside, in both families", services::load_balancer),
+    ("with the policy Local only nodes with an endpoint are routed to", services::local_policy),
     ("the audit log has what a service account asked for", audit_log),
     ("the fault proxy passes on who asks", faults::passes_on),
     ("the fault proxy refuses, once", faults::refuses),
     ("the fault proxy delays, and drops answers of writes that happen", faults::delays_and_drops),
     ("the fault proxy ends, expires, holds and cuts watches", faults::orders_watches),
     ("the fault proxy takes no connections when told so", faults::resets_connections),
-    ("addresses of a deleted Service are free and unrouted", network::removal),
+    ("addresses of a deleted Service are free and unrouted", services::removal),
 ];
 
 /// Runs all, and says how many passed in the last line.
@@ -87,7 +88,7 @@ fn inside(folder: &Folder, args: &[&str]) -> Result<String> {
 fn curl(args: &[&str]) -> Command {
     let mut command = Command::new("nsenter");
     command
-        .arg(format!("--net=/run/netns/{NAME}-lan"))
+        .arg(format!("--net=/run/netns/{}", lan()))
         .args(["curl", "--silent", "--show-error", "--max-time", "20"])
         .args(args);
     command

@@ -8,7 +8,7 @@ use std::process::Command;
 
 use anyhow::{Context as _, Result};
 
-use super::NAME;
+use super::name;
 use crate::command::output;
 
 /// A machine of the cluster and its place in the network.
@@ -36,7 +36,7 @@ pub(super) const DNS: [&str; 2] = ["10.97.0.10", "fd97::a"];
 
 impl Place {
     pub(super) fn netns(&self) -> String {
-        format!("{NAME}-{}", self.name)
+        format!("{}-{}", name(), self.name)
     }
 
     pub(super) fn v4(&self) -> String {
@@ -53,8 +53,9 @@ impl Place {
     }
 }
 
-fn lan() -> String {
-    format!("{NAME}-lan")
+/// The router's namespace.
+pub(super) fn lan() -> String {
+    format!("{}-lan", name())
 }
 
 fn namespaces() -> impl Iterator<Item = String> {

@@ -5,13 +5,12 @@
 use std::path::{Path, PathBuf};
 
 use anyhow::{Context as _, Result};
-use lab::eventually_within;
 use serde_json::json;
 
 use super::images::PAUSE;
 use super::machine::Machine;
 use super::network::{DNS, PODS};
-use super::{DEADLINE, Folder};
+use super::{Folder, patiently};
 use crate::command::output;
 
 pub(super) fn start_runtime(node: &Machine, folder: &Folder) -> Result<()> {
@@ -67,7 +66,7 @@ pub(super) fn load(node: &Machine, archives: &[PathBuf]) -> Result<()> {
         command.args(["--connect-timeout", "1s", "--timeout", "120s", "--namespace", "k8s.io"]).args(args);
         command
     };
-    eventually_within(DEADLINE, "containerd answers", || output(&mut ctr(&["version"])).map(drop))?;
+    patiently("containerd answers", || output(&mut ctr(&["version"])).map(drop))?;
     for archive in archives {
         output(ctr(&["images", "import"]).arg(archive))?;
     }

@@ -9,6 +9,8 @@ const PURE: &[&str] = &[
     "gateway-agent/src/certificate.rs",
     "gateway-agent/src/snapshot.rs",
     "gateway-agent/src/snapshot/",
+    "gateway-agent/src/provision.rs",
+    "gateway-agent/src/provision/",
     "gateway-agent/src/syntax.rs",
     "gateway-agent/src/syntax/",
     "gateway-agent/src/store.rs",

@@ -1,7 +1,6 @@
 //! The whole life of a cluster: up, checked, down; and that `down` removes what crashes leave.
 
 use std::fs;
-use std::path::Path;
 use std::process::{Command, Stdio};
 
 use anyhow::{Context as _, Result, ensure};
@@ -10,7 +9,7 @@ use nix::errno::Errno;
 use nix::sys::signal::{Signal, kill};
 use nix::unistd::Pid;
 
-use super::super::{Folder, LINK, cgroup, network};
+use super::super::{Folder, cgroup, link, name, network};
 use super::{close, is_passed};
 use crate::command::run as run_command;
 
@@ -21,7 +20,8 @@ pub(in super::super) fn test() -> Result<()> {
     lab::require_root()?;
     ensure!(
         !cgroup::exists()? && !network::exists(),
-        "a cluster runs, which this would end: `cargo xtask cluster check` checks that one, `down` ends it"
+        "an earlier run was killed: `cargo xtask cluster --name {} down`",
+        name()
     );
     let mut failed = 0;
     let life: [(&str, Part); 4] = [
@@ -40,7 +40,7 @@ pub(in super::super) fn test() -> Result<()> {
 
 fn xtask(task: &str) -> Command {
     let mut command = Command::new("/proc/self/exe");
-    command.args(["cluster", task]).stdin(Stdio::null());
+    command.args(["cluster", "--name", name(), task]).stdin(Stdio::null());
     command
 }
 
@@ -86,16 +86,15 @@ fn nothing_is_left() -> Result<()> {
     ensure!(!network::exists(), "network namespaces");
     let folder = Folder::own().0;
     ensure!(!folder.exists(), "{}", folder.display());
-    ensure!(fs::symlink_metadata(LINK).is_err(), "{LINK}");
+    ensure!(fs::symlink_metadata(link()).is_err(), "{}", link().display());
     let folder = folder.to_str().context("the path is not UTF-8")?;
     for process in fs::read_dir("/proc")? {
         let process = process?.path();
         // One that ends meanwhile has no mounts.
         let mounts = fs::read_to_string(process.join("mountinfo")).unwrap_or_default();
         ensure!(!mounts.contains(folder), "{} still sees mounts of {folder}", process.display());
-        let program = fs::read_link(process.join("exe")).unwrap_or_default();
-        let is_ours = program.starts_with(Path::new(folder).with_file_name("bin"));
-        ensure!(!is_ours, "{} runs {}", process.display(), program.display());
+        let arguments = fs::read_to_string(process.join("cmdline")).unwrap_or_default();
+        ensure!(!arguments.contains(folder), "{} still runs: {arguments}", process.display());
     }
     Ok(())
 }

@@ -6,7 +6,7 @@ use std::process::Command;
 use anyhow::{Result, ensure};
 use lab::eventually_within;
 
-use super::{DEADLINE, Folder, NAME, NAMESPACE, curl, in_client, inside};
+use super::{DEADLINE, Folder, NAMESPACE, curl, in_client, inside, lan};
 use crate::command::output;
 
 pub(super) fn dns(folder: &Folder) -> Result<()> {
@@ -92,7 +92,7 @@ fn fields(folder: &Folder, path: &str) -> Result<Vec<String>> {
 /// The router's entry for exactly this address.
 fn route(address: &str) -> Result<String> {
     let family = if address.contains(':') { "-6" } else { "-4" };
-    output(Command::new("ip").args(["-n", &format!("{NAME}-lan"), family, "route", "show", "exact", address]))
+    output(Command::new("ip").args(["-n", &lan(), family, "route", "show", "exact", address]))
 }
 
 fn url(address: &str) -> String {
