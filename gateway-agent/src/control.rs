@@ -26,7 +26,7 @@ pub struct Control {
     metrics: Arc<Metrics>,
     /// Whether objects have been seen at all: before that there is nothing to serve or to say.
     is_loaded: bool,
-    reported: Vec<ObjectStatus>,
+    reported: Vec<Arc<ObjectStatus>>,
 }
 
 impl Control {
@@ -102,7 +102,7 @@ impl Control {
     }
 
     /// The conditions of all objects.
-    pub fn statuses(&self, proxy: &Applied, kernel: &Applied) -> Vec<ObjectStatus> {
+    pub fn statuses(&self, proxy: &Applied, kernel: &Applied) -> Vec<Arc<ObjectStatus>> {
         status::join(&self.translation.statuses, self.revision, proxy, Some(kernel))
     }
 

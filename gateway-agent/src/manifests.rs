@@ -42,11 +42,10 @@ use std::sync::Arc;
 
 pub use check::{Outcome, check};
 pub use folder::{Folder, Reload};
-pub use kinds::Kind;
 pub use watch::{WatchError, watch};
 
 use crate::api::Object;
-use crate::snapshot::ObjectName;
+pub use crate::api::{Kind, ObjectId};
 
 /// Something the user should know of a manifest.
 #[derive(Clone, Debug, PartialEq, Eq, PartialOrd, Ord)]
@@ -79,13 +78,6 @@ pub struct Place {
     pub document: usize,
     /// Path of the object in its document: empty, or such as `items[3]` in a `List`.
     pub prefix: String,
-}
-
-/// Kind, namespace and name, which no two objects share; the namespace of a Namespace is empty.
-#[derive(Clone, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
-pub struct ObjectId {
-    pub kind: Kind,
-    pub name: ObjectName,
 }
 
 /// What a folder holds at one time.

@@ -219,7 +219,7 @@ mod tests {
 
     fn listener(section: &str) -> ListenerName {
         let gateway = ObjectName { namespace: "ns".into(), name: "gw".into() };
-        ListenerName { gateway, section: section.into() }
+        ListenerName::of_gateway(&gateway, &section.into())
     }
 
     fn text(metrics: &Metrics) -> String {

@@ -8,6 +8,7 @@ mod host;
 mod http;
 mod l4;
 mod publish;
+mod shared_map;
 mod tls;
 
 use std::fmt;
@@ -23,6 +24,7 @@ pub use http::{
 };
 pub use l4::{L4Service, Maglev};
 pub use publish::{Publisher, Reader};
+pub use shared_map::SharedMap;
 pub use tls::{TlsMode, TlsRule, TlsTable, TlsVirtualListener};
 
 /// Counts the translations that were published; grows by one with each.
@@ -42,16 +44,28 @@ impl fmt::Display for ObjectName {
     }
 }
 
-/// A listener as the user named it: the Gateway and the listener's `name` in it.
+/// A listener as the user named it: the Gateway, the ListenerSet where the listener is not the Gateway's own, and the
+/// listener's `name` in it.
 #[derive(Clone, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
 pub struct ListenerName {
     pub gateway: ObjectName,
+    pub set: Option<ObjectName>,
     pub section: Arc<str>,
+}
+
+impl ListenerName {
+    /// One of the Gateway's own.
+    pub fn of_gateway(gateway: &ObjectName, section: &Arc<str>) -> Self {
+        Self { gateway: gateway.clone(), set: None, section: section.clone() }
+    }
 }
 
 impl fmt::Display for ListenerName {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        write!(f, "{}/{}", self.gateway, self.section)
+        match &self.set {
+            None => write!(f, "{}/{}", self.gateway, self.section),
+            Some(set) => write!(f, "{}/{set}/{}", self.gateway, self.section),
+        }
     }
 }
 

@@ -15,6 +15,7 @@ pub use problems::{ObjectProblem, problems};
 pub use table::{Changes, changed, render};
 
 use crate::snapshot::{ListenerKey, ListenerName, ObjectName, Revision};
+use crate::store::objects::ParentRef;
 
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
 pub enum ConditionStatus {
@@ -41,8 +42,23 @@ pub enum Scope {
     Object,
     /// An entry of `status.listeners`.
     Listener(String),
-    /// An entry of `status.parents`, by its position in `spec.parentRefs`.
-    Parent { index: usize, gateway: ObjectName, section: Option<String>, port: Option<i32> },
+    /// An entry of `status.parents`: the position in `spec.parentRefs`, the parentRef as it is there, and what it names.
+    Parent { index: usize, parent: Parent, reference: ParentRef },
+    /// An entry of a policy's `status.ancestors`.
+    Ancestor { gateway: ObjectName },
+}
+
+/// What routes attach to.
+#[derive(Clone, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
+pub struct Parent {
+    pub kind: ParentKind,
+    pub name: ObjectName,
+}
+
+#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
+pub enum ParentKind {
+    Gateway,
+    ListenerSet,
 }
 
 #[derive(Clone, Debug, PartialEq, Eq)]
@@ -67,6 +83,8 @@ pub struct ObjectStatus {
     pub observed_generation: i64,
     /// Gateways only: `status.addresses`.
     pub addresses: Vec<std::net::IpAddr>,
+    /// Gateways only: `status.attachedListenerSets`.
+    pub attached_listener_sets: Option<usize>,
     pub scopes: Vec<ScopeStatus>,
 }
 
@@ -86,6 +104,16 @@ pub enum Served {
 pub struct Applied {
     pub revision: Revision,
     pub listeners: BTreeMap<ListenerKey, Served>,
+}
+
+impl ParentKind {
+    /// The Kubernetes kind.
+    pub const fn as_str(self) -> &'static str {
+        match self {
+            Self::Gateway => "Gateway",
+            Self::ListenerSet => "ListenerSet",
+        }
+    }
 }
 
 impl Condition {
@@ -120,7 +148,9 @@ impl ObjectStatus {
     }
 
     pub fn listener(&self, name: &ListenerName) -> Option<&ScopeStatus> {
-        if self.name != name.gateway {
+        let owner = name.set.as_ref().unwrap_or(&name.gateway);
+        let kind = if name.set.is_some() { ParentKind::ListenerSet } else { ParentKind::Gateway };
+        if self.kind != kind.as_str() || self.name != *owner {
             return None;
         }
         self.scope(&Scope::Listener(name.section.to_string()))

@@ -16,33 +16,12 @@ use std::collections::{BTreeMap, BTreeSet};
 use std::sync::Arc;
 
 use self::objects::{
-    Age, ConfigMap, EndpointSlice, Gateway, HttpRoute, Meta, Namespace, ReferenceGrant, Secret, Service,
-    StreamRoute,
+    Age, BackendTlsPolicy, ConfigMap, EndpointSlice, Gateway, GrpcRoute, HttpRoute, ListenerSet, Meta,
+    Namespace, ReferenceGrant, Secret, Service, StreamRoute,
 };
 use crate::api::Object;
+pub use crate::api::{Kind, ObjectId};
 use crate::snapshot::ObjectName;
-
-/// The kinds that the store holds.
-#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
-pub enum Kind {
-    ConfigMap,
-    EndpointSlice,
-    Gateway,
-    HttpRoute,
-    Namespace,
-    ReferenceGrant,
-    Secret,
-    Service,
-    TcpRoute,
-    TlsRoute,
-    UdpRoute,
-}
-
-#[derive(Clone, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
-pub struct ObjectId {
-    pub kind: Kind,
-    pub name: ObjectName,
-}
 
 /// An object and the store's version at which it last changed.
 #[derive(Debug)]
@@ -60,10 +39,13 @@ pub struct Store {
     /// Ages of objects without `creationTimestamp`.
     next_order: u64,
     dirty: BTreeSet<ObjectId>,
+    backend_tls_policies: Table<BackendTlsPolicy>,
     config_maps: Table<ConfigMap>,
     gateways: Table<Gateway>,
     grants: Table<ReferenceGrant>,
+    grpc_routes: Table<GrpcRoute>,
     http_routes: Table<HttpRoute>,
+    listener_sets: Table<ListenerSet>,
     namespaces: Table<Namespace>,
     secrets: Table<Secret>,
     services: Table<Service>,
@@ -101,6 +83,7 @@ impl Store {
     pub fn delete(&mut self, id: &ObjectId) -> bool {
         let name = &id.name;
         let had = match id.kind {
+            Kind::BackendTlsPolicy => self.backend_tls_policies.remove(name).is_some(),
             Kind::ConfigMap => self.config_maps.remove(name).is_some(),
             Kind::EndpointSlice => {
                 let removed = self.slices.remove(name);
@@ -110,7 +93,9 @@ impl Store {
                 removed.is_some()
             }
             Kind::Gateway => self.gateways.remove(name).is_some(),
+            Kind::GrpcRoute => self.grpc_routes.remove(name).is_some(),
             Kind::HttpRoute => self.http_routes.remove(name).is_some(),
+            Kind::ListenerSet => self.listener_sets.remove(name).is_some(),
             Kind::Namespace => self.namespaces.remove(name).is_some(),
             Kind::ReferenceGrant => self.grants.remove(name).is_some(),
             Kind::Secret => self.secrets.remove(name).is_some(),
@@ -139,48 +124,40 @@ impl Store {
     fn put(&mut self, object: &Object, order: Option<u64>) -> (ObjectId, bool) {
         let fresh = order.unwrap_or(self.next_order);
         let version = self.version + 1;
-        let (kind, metadata) = identity(object);
-        let name = if kind == Kind::Namespace {
-            namespace_key(metadata.name.as_deref().unwrap_or_default())
-        } else {
-            convert::object_name(metadata)
-        };
+        let id = object.id();
+        let name = &id.name;
         let keep = order.is_none();
+        macro_rules! aged {
+            ($table:ident, $convert:ident, $object:expr) => {{
+                let mut converted = convert::$convert($object, fresh);
+                let before = self.$table.get(name).map(|old| &old.object.meta);
+                keep_order(keep, &mut converted.meta, before);
+                upsert(&mut self.$table, name, version, converted)
+            }};
+        }
         let changed = match object {
-            Object::ConfigMap(map) => upsert(&mut self.config_maps, &name, version, convert::config_map(map)),
-            Object::EndpointSlice(slice) => self.put_slice(&name, version, convert::endpoint_slice(slice)),
-            Object::Gateway(gateway) => {
-                let mut gateway = convert::gateway(gateway, fresh);
-                keep_order(keep, &mut gateway.meta, self.gateways.get(&name).map(|old| &old.object.meta));
-                upsert(&mut self.gateways, &name, version, gateway)
-            }
-            Object::HttpRoute(route) => {
-                let mut route = convert::http_route(route, fresh);
-                keep_order(keep, &mut route.meta, self.http_routes.get(&name).map(|old| &old.object.meta));
-                upsert(&mut self.http_routes, &name, version, route)
-            }
+            Object::BackendTlsPolicy(policy) => aged!(backend_tls_policies, backend_tls_policy, policy),
+            Object::ConfigMap(map) => upsert(&mut self.config_maps, name, version, convert::config_map(map)),
+            Object::EndpointSlice(slice) => self.put_slice(name, version, convert::endpoint_slice(slice)),
+            Object::Gateway(gateway) => aged!(gateways, gateway, gateway),
+            Object::GrpcRoute(route) => aged!(grpc_routes, grpc_route, route),
+            Object::HttpRoute(route) => aged!(http_routes, http_route, route),
+            Object::ListenerSet(set) => aged!(listener_sets, listener_set, set),
             Object::Namespace(namespace) => {
-                upsert(&mut self.namespaces, &name, version, convert::namespace(namespace))
+                upsert(&mut self.namespaces, name, version, convert::namespace(namespace))
             }
             Object::ReferenceGrant(grant) => {
-                upsert(&mut self.grants, &name, version, convert::reference_grant(grant))
+                upsert(&mut self.grants, name, version, convert::reference_grant(grant))
             }
-            Object::Secret(secret) => upsert(&mut self.secrets, &name, version, convert::secret(secret)),
-            Object::Service(service) => upsert(&mut self.services, &name, version, convert::service(service)),
-            Object::TcpRoute(route) => {
-                put_stream(&mut self.tcp_routes, version, keep, convert::tcp_route(route, fresh))
-            }
-            Object::TlsRoute(route) => {
-                put_stream(&mut self.tls_routes, version, keep, convert::tls_route(route, fresh))
-            }
-            Object::UdpRoute(route) => {
-                put_stream(&mut self.udp_routes, version, keep, convert::udp_route(route, fresh))
-            }
+            Object::Secret(secret) => upsert(&mut self.secrets, name, version, convert::secret(secret)),
+            Object::Service(service) => upsert(&mut self.services, name, version, convert::service(service)),
+            Object::TcpRoute(route) => aged!(tcp_routes, tcp_route, route),
+            Object::TlsRoute(route) => aged!(tls_routes, tls_route, route),
+            Object::UdpRoute(route) => aged!(udp_routes, udp_route, route),
         };
         if order.is_none() {
             self.next_order += 1;
         }
-        let id = ObjectId { kind, name };
         if changed {
             self.version = version;
             self.dirty.insert(id.clone());
@@ -218,10 +195,13 @@ impl Store {
         let mut add = |kind: Kind, names: &mut dyn Iterator<Item = &ObjectName>| {
             ids.extend(names.map(|name| ObjectId { kind, name: name.clone() }));
         };
+        add(Kind::BackendTlsPolicy, &mut self.backend_tls_policies.keys());
         add(Kind::ConfigMap, &mut self.config_maps.keys());
         add(Kind::EndpointSlice, &mut self.slices.keys());
         add(Kind::Gateway, &mut self.gateways.keys());
+        add(Kind::GrpcRoute, &mut self.grpc_routes.keys());
         add(Kind::HttpRoute, &mut self.http_routes.keys());
+        add(Kind::ListenerSet, &mut self.listener_sets.keys());
         add(Kind::Namespace, &mut self.namespaces.keys());
         add(Kind::ReferenceGrant, &mut self.grants.keys());
         add(Kind::Secret, &mut self.secrets.keys());
@@ -237,6 +217,22 @@ impl Store {
 impl Store {
     pub const fn gateways(&self) -> &Table<Gateway> {
         &self.gateways
+    }
+
+    pub const fn listener_sets(&self) -> &Table<ListenerSet> {
+        &self.listener_sets
+    }
+
+    pub const fn backend_tls_policies(&self) -> &Table<BackendTlsPolicy> {
+        &self.backend_tls_policies
+    }
+
+    pub const fn services(&self) -> &Table<Service> {
+        &self.services
+    }
+
+    pub const fn grpc_routes(&self) -> &Table<GrpcRoute> {
+        &self.grpc_routes
     }
 
     pub const fn http_routes(&self) -> &Table<HttpRoute> {
@@ -291,35 +287,11 @@ fn namespace_key(name: &str) -> ObjectName {
     ObjectName { namespace: "".into(), name: name.into() }
 }
 
-type Metadata = k8s_openapi::apimachinery::pkg::apis::meta::v1::ObjectMeta;
-
-fn identity(object: &Object) -> (Kind, &Metadata) {
-    match object {
-        Object::ConfigMap(object) => (Kind::ConfigMap, &object.metadata),
-        Object::EndpointSlice(object) => (Kind::EndpointSlice, &object.metadata),
-        Object::Gateway(object) => (Kind::Gateway, &object.metadata),
-        Object::HttpRoute(object) => (Kind::HttpRoute, &object.metadata),
-        Object::Namespace(object) => (Kind::Namespace, &object.metadata),
-        Object::ReferenceGrant(object) => (Kind::ReferenceGrant, &object.metadata),
-        Object::Secret(object) => (Kind::Secret, &object.metadata),
-        Object::Service(object) => (Kind::Service, &object.metadata),
-        Object::TcpRoute(object) => (Kind::TcpRoute, &object.metadata),
-        Object::TlsRoute(object) => (Kind::TlsRoute, &object.metadata),
-        Object::UdpRoute(object) => (Kind::UdpRoute, &object.metadata),
-    }
-}
-
 /// An object without `creationTimestamp` that is applied again keeps the age it had.
 fn keep_order(keep: bool, meta: &mut Meta, before: Option<&Meta>) {
     if let (true, Age::Order(_), Some(Meta { age: Age::Order(age), .. })) = (keep, meta.age, before) {
         meta.age = Age::Order(*age);
     }
-}
-
-fn put_stream(table: &mut Table<StreamRoute>, version: u64, keep: bool, mut route: StreamRoute) -> bool {
-    let name = route.meta.name.clone();
-    keep_order(keep, &mut route.meta, table.get(&name).map(|old| &old.object.meta));
-    upsert(table, &name, version, route)
 }
 
 /// True when the object is new or differs; an equal one keeps its version and its allocation.

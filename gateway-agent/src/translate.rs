@@ -9,10 +9,12 @@
 
 mod backend;
 mod conditions;
+mod config;
 mod gateway;
 mod grant;
 mod hostname;
 mod http;
+mod inputs;
 mod l4;
 mod listener;
 mod precedence;
@@ -23,14 +25,14 @@ mod tests;
 mod tls;
 
 use std::collections::{BTreeMap, HashMap};
-use std::net::IpAddr;
 use std::num::NonZeroU16;
-use std::ops::RangeInclusive;
 use std::sync::Arc;
 
 use self::backend::Resolver;
+pub use self::config::{Config, Watched};
 use self::gateway::GatewayPlan;
 use self::http::CompiledHttp;
+use self::inputs::Inputs;
 use self::listener::ListenerPlan;
 use self::route::{Host, RouteFacts, Targets};
 use self::stream::CompiledStream;
@@ -40,38 +42,25 @@ use crate::status::{Condition, ObjectStatus, Scope, ScopeStatus};
 use crate::store::objects::{ListenerProtocol, StreamRoute};
 use crate::store::{Store, Table};
 
-/// What translation depends on beside the objects.
-#[derive(Clone, Debug, PartialEq, Eq)]
-pub struct Config {
-    pub gateway_class_names: Vec<String>,
-    pub controller_name: String,
-    /// `--address`; empty: every address of the network namespace.
-    pub addresses: Vec<IpAddr>,
-    /// Addresses that the network namespace has now, loopback excluded, sorted.
-    pub local_addresses: Vec<IpAddr>,
-    /// TCP port of the admin server, which no listener can have.
-    pub admin_port: u16,
-    /// Ports that the TC path draws from.
-    pub source_ports: RangeInclusive<u16>,
-}
-
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct Translation {
     /// In key order, no key twice.
     pub listeners: Arc<[Arc<Listener>]>,
     /// One per object that has a status of ours, in kind, namespace, name order.
-    pub statuses: Vec<ObjectStatus>,
+    pub statuses: Vec<Arc<ObjectStatus>>,
 }
 
 /// What `store` comes to. Equal input gives equal output.
 pub fn translate(store: &Store, config: &Config) -> Translation {
-    let gateways = gateway::plan(store, config);
+    let inputs = Inputs::new(store);
+    let gateways = gateway::plan(&inputs, config);
     let listeners = listener::plan(&gateways, config);
     let routes = Routes::compile(store);
     let mut attached = Attached(vec![Vec::new(); listeners.len()]);
     let mut statuses = routes.attach(&targets(store, &gateways, &listeners), &mut attached);
     statuses.extend(gateways.iter().map(|gateway| gateway_status(gateway, &listeners, &attached)));
     statuses.sort_by(|one, other| (one.kind, &one.name).cmp(&(other.kind, &other.name)));
+    let statuses = statuses.into_iter().map(Arc::new).collect();
     Translation { listeners: merge(&listeners, &attached, &routes), statuses }
 }
 
@@ -139,11 +128,7 @@ impl<'a> Routes<'a> {
     }
 }
 
-fn targets<'a>(
-    store: &'a Store,
-    gateways: &'a [GatewayPlan<'a>],
-    listeners: &'a [ListenerPlan<'a>],
-) -> Targets<'a> {
+fn targets<'a>(store: &'a Store, gateways: &'a [GatewayPlan], listeners: &'a [ListenerPlan]) -> Targets<'a> {
     let mut of_gateway = HashMap::new();
     let mut first = 0;
     for gateway in gateways {
@@ -154,11 +139,7 @@ fn targets<'a>(
     Targets { store, listeners, of_gateway }
 }
 
-fn gateway_status(
-    plan: &GatewayPlan<'_>,
-    listeners: &[ListenerPlan<'_>],
-    attached: &Attached,
-) -> ObjectStatus {
+fn gateway_status(plan: &GatewayPlan, listeners: &[ListenerPlan], attached: &Attached) -> ObjectStatus {
     let own =
         || listeners.iter().zip(&attached.0).filter(|(listener, _)| listener.name.gateway == *plan.name());
     let refused: Vec<&str> = own()
@@ -177,12 +158,13 @@ fn gateway_status(
         name: plan.name().clone(),
         observed_generation: plan.gateway.meta.generation,
         addresses: plan.addresses.clone(),
+        attached_listener_sets: Some(0),
         scopes: std::iter::once(object).chain(listeners).collect(),
     }
 }
 
 /// One entry per address and port, with all the listeners that share it.
-fn merge(plans: &[ListenerPlan<'_>], attached: &Attached, routes: &Routes<'_>) -> Arc<[Arc<Listener>]> {
+fn merge(plans: &[ListenerPlan], attached: &Attached, routes: &Routes<'_>) -> Arc<[Arc<Listener>]> {
     let mut groups: BTreeMap<ListenerKey, Vec<usize>> = BTreeMap::new();
     for (index, plan) in plans.iter().enumerate() {
         for key in &plan.keys {
@@ -210,7 +192,7 @@ fn merge(plans: &[ListenerPlan<'_>], attached: &Attached, routes: &Routes<'_>) -
 /// `None` where the first member's protocol has no data path; such a listener has no key.
 fn protocol(
     members: &[usize],
-    plans: &[ListenerPlan<'_>],
+    plans: &[ListenerPlan],
     attached: &Attached,
     routes: &Routes<'_>,
     services: &mut HashMap<(RouteKind, usize), Arc<L4Service>>,

@@ -21,12 +21,8 @@ fn workspace() -> PathBuf {
 
 fn config() -> Config {
     Config {
-        gateway_class_names: vec!["gateway-agent".into()],
-        controller_name: "gateway-agent.dev/agent".into(),
-        addresses: Vec::new(),
         local_addresses: vec!["192.0.2.1".parse().unwrap(), "2001:db8::1".parse().unwrap()],
-        admin_port: 9901,
-        source_ports: 10_000..=29_999,
+        ..Config::default()
     }
 }
 

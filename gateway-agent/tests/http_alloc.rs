@@ -81,7 +81,7 @@ fn snapshot(endpoints: &[SocketAddr]) -> Snapshot {
     let found = HttpMatch { path, method: None, headers: Arc::default(), query: Arc::default(), rule };
     let mut hosts = HostTable::default();
     hosts.insert(Some("*.example.com"), Arc::new(VirtualHost::new(vec![found])));
-    let name = ListenerName { gateway: object("gateway"), section: "http".into() };
+    let name = ListenerName::of_gateway(&object("gateway"), &"http".into());
     let mut listeners = HostTable::default();
     listeners.insert(
         None,

@@ -145,7 +145,7 @@ impl Source for AdminSource {
     fn snapshot(&self) -> serde_json::Value {
         let control = self.control.borrow();
         let statuses = control.statuses(&self.proxy.borrow(), &self.kernel.borrow());
-        let objects: Vec<ObjectView> = statuses.iter().map(ObjectView::from).collect();
+        let objects: Vec<ObjectView> = statuses.iter().map(|status| ObjectView::from(&**status)).collect();
         let served = snapshot_view(&control.snapshot(), &self.proxy.borrow(), Some(&self.kernel.borrow()));
         let findings: Vec<String> = self.loads.borrow().findings.iter().map(Finding::to_string).collect();
         let paths = self.monitor.paths();
@@ -190,15 +190,6 @@ mod tests {
     use crate::manifests::{self, Outcome};
     use crate::translate::Config;
 
-    const CONFIG: fn() -> Config = || Config {
-        gateway_class_names: vec!["gateway-agent".into()],
-        controller_name: "example.com/agent".into(),
-        addresses: Vec::new(),
-        local_addresses: Vec::new(),
-        admin_port: 9901,
-        source_ports: 10000..=29999,
-    };
-
     const ROUTE: &str = "apiVersion: gateway.networking.k8s.io/v1\nkind: TCPRoute\nmetadata: {name: r}\nspec:\n  \
                          parentRefs: [{name: g}]\n  rules: [{backendRefs: [{name: absent, port: 1}]}]\n---\n\
                          apiVersion: gateway.networking.k8s.io/v1\nkind: Gateway\nmetadata: {name: g}\nspec:\n  \
@@ -209,7 +200,8 @@ mod tests {
         let dir = tempfile::tempdir().expect("a folder");
         fs::write(dir.path().join("a.yaml"), ROUTE).expect("written");
         let mut out = Vec::new();
-        let outcome = manifests::check(dir.path(), &mut out, |load| condition_findings(load, &CONFIG()));
+        let outcome =
+            manifests::check(dir.path(), &mut out, |load| condition_findings(load, &Config::default()));
         let text = String::from_utf8(out).expect("text");
         assert_eq!(outcome, Outcome::Findings, "{text}");
         let expected = "a.yaml:1: document 1: spec.rules: BackendNotFound: ";

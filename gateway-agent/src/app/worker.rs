@@ -206,6 +206,7 @@ pub(super) fn config(args: &ServeArgs, local_addresses: Vec<IpAddr>) -> Config {
         local_addresses,
         admin_port: args.admin_address.port(),
         source_ports: args.source_ports.clone(),
+        ..Config::default()
     }
 }
 

@@ -2,48 +2,33 @@
 //!
 //! **Invariant:** pure.
 
-use std::fmt;
-
-/// A kind that the agent reads.
-#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
-pub enum Kind {
-    ConfigMap,
-    EndpointSlice,
-    Gateway,
-    HttpRoute,
-    Namespace,
-    ReferenceGrant,
-    Secret,
-    Service,
-    TcpRoute,
-    TlsRoute,
-    UdpRoute,
-}
+use crate::api::Kind;
 
 const GATEWAY: &str = "gateway.networking.k8s.io";
-const KINDS: [(Kind, &str, &str, &[&str]); 11] = [
-    (Kind::ConfigMap, "ConfigMap", "", &["v1"]),
-    (Kind::EndpointSlice, "EndpointSlice", "discovery.k8s.io", &["v1"]),
-    (Kind::Gateway, "Gateway", GATEWAY, &["v1", "v1beta1"]),
-    (Kind::HttpRoute, "HTTPRoute", GATEWAY, &["v1", "v1beta1"]),
-    (Kind::Namespace, "Namespace", "", &["v1"]),
-    (Kind::ReferenceGrant, "ReferenceGrant", GATEWAY, &["v1", "v1beta1"]),
-    (Kind::Secret, "Secret", "", &["v1"]),
-    (Kind::Service, "Service", "", &["v1"]),
-    (Kind::TcpRoute, "TCPRoute", GATEWAY, &["v1"]),
-    (Kind::TlsRoute, "TLSRoute", GATEWAY, &["v1"]),
-    (Kind::UdpRoute, "UDPRoute", GATEWAY, &["v1"]),
-];
+/// The versions that a kind is served at.
+const fn versions(kind: Kind) -> &'static [&'static str] {
+    match kind {
+        Kind::Gateway | Kind::HttpRoute | Kind::ReferenceGrant => &["v1", "v1beta1"],
+        Kind::BackendTlsPolicy
+        | Kind::ConfigMap
+        | Kind::EndpointSlice
+        | Kind::GrpcRoute
+        | Kind::ListenerSet
+        | Kind::Namespace
+        | Kind::Secret
+        | Kind::Service
+        | Kind::TcpRoute
+        | Kind::TlsRoute
+        | Kind::UdpRoute => &["v1"],
+    }
+}
 
 /// Kinds that often lie beside those above, and what to say of them. They are warnings: nothing is wrong with them.
-const UNUSED: [(&str, &str, &str); 13] = [
-    ("BackendTLSPolicy", GATEWAY, "is not served by this version of the agent"),
+const UNUSED: [(&str, &str, &str); 10] = [
     ("DaemonSet", "apps", "is not used without a cluster"),
     ("Deployment", "apps", "is not used without a cluster"),
-    ("GRPCRoute", GATEWAY, "is not served by this version of the agent"),
     ("GatewayClass", GATEWAY, "is not needed: classes are named by --gateway-class-name"),
     ("Job", "batch", "is not used without a cluster"),
-    ("ListenerSet", GATEWAY, "is not served by this version of the agent"),
     ("Pod", "", "is not used without a cluster"),
     ("ReplicaSet", "apps", "is not used without a cluster"),
     ("Role", "rbac.authorization.k8s.io", "is not used without a cluster"),
@@ -65,11 +50,11 @@ pub(super) enum Named {
 
 pub(super) fn find(api_version: &str, kind: &str) -> Named {
     let (group, version) = api_version.split_once('/').unwrap_or(("", api_version));
-    if let Some((known, _, served_group, versions)) = KINDS.iter().find(|(_, name, ..)| *name == kind) {
-        if group == *served_group && versions.contains(&version) {
-            return Named::Known(*known);
+    if let Some(known) = Kind::ALL.into_iter().find(|known| known.as_str() == kind) {
+        if group == known.group() && versions(known).contains(&version) {
+            return Named::Known(known);
         }
-        let served: Vec<_> = versions.iter().map(|version| join(served_group, version)).collect();
+        let served: Vec<_> = versions(known).iter().map(|version| join(known.group(), version)).collect();
         return Named::WrongVersion(format!(
             "{api_version:?} does not serve {kind}; use {}",
             served.join(" or ")
@@ -78,7 +63,7 @@ pub(super) fn find(api_version: &str, kind: &str) -> Named {
     if let Some((_, _, why)) = UNUSED.iter().find(|(name, of, _)| *name == kind && *of == group) {
         return Named::Unused(format!("{kind} {why}"));
     }
-    let names = KINDS.iter().map(|(_, name, ..)| *name);
+    let names = Kind::ALL.into_iter().map(Kind::as_str);
     Named::Unknown(match closest(kind, names) {
         Some(name) => format!("unknown kind {kind:?}; did you mean {name}?"),
         None => format!("unknown kind {kind:?} of {api_version:?}"),
@@ -109,23 +94,6 @@ fn is_close(one: &str, other: &str) -> bool {
     }
 }
 
-impl Kind {
-    /// As in manifests: `HTTPRoute`.
-    pub fn as_str(self) -> &'static str {
-        KINDS.iter().find(|(kind, ..)| *kind == self).map_or("", |(_, name, ..)| name)
-    }
-
-    pub(super) const fn is_namespaced(self) -> bool {
-        !matches!(self, Self::Namespace)
-    }
-}
-
-impl fmt::Display for Kind {
-    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        f.write_str(self.as_str())
-    }
-}
-
 #[cfg(test)]
 mod tests {
     use super::{Kind, Named, closest, find};
@@ -147,9 +115,10 @@ mod tests {
     }
 
     #[test]
-    fn every_kind_has_a_row() {
-        for kind in [Kind::ConfigMap, Kind::Namespace, Kind::UdpRoute] {
-            assert!(!kind.as_str().is_empty());
+    fn every_kind_is_found_by_its_own_name() {
+        for kind in Kind::ALL {
+            let api_version = super::join(kind.group(), "v1");
+            assert_eq!(find(&api_version, kind.as_str()), Named::Known(kind));
         }
     }
 

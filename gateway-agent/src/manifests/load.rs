@@ -10,11 +10,11 @@ use k8s_openapi::apimachinery::pkg::apis::meta::v1::{ObjectMeta, Time};
 use serde::de::DeserializeOwned;
 use serde_json::Value;
 
-use super::kinds::{self, Kind, Named};
+use super::kinds::{self, Named};
 use super::path::FieldPath;
 use super::report::Report;
 use super::yaml::{self, Data, Document, Node};
-use super::{Finding, ObjectId, Place, core, meta, schema, typed};
+use super::{Finding, Kind, ObjectId, Place, core, meta, schema, typed};
 use crate::api::Object;
 use crate::snapshot::ObjectName;
 
@@ -188,7 +188,7 @@ fn object(node: &Node, header: Option<(&str, &str)>, report: &mut Report<'_>) ->
     if !report.has_errors()
         && let Some(object) = object
     {
-        entry.created = object.meta().creation_timestamp.clone();
+        entry.created = object.metadata().creation_timestamp.clone();
         entry.object = Some(object);
     }
     Some(entry)
@@ -226,8 +226,11 @@ fn custom(kind: Kind, schema: &schema::Schema, value: &mut Value, report: &mut R
     fields.insert("metadata".into(), serde_json::to_value(meta).ok()?);
     let path = FieldPath::default();
     match kind {
+        Kind::BackendTlsPolicy => typed::read(value, &path, report).map(Object::BackendTlsPolicy),
         Kind::Gateway => typed::read(value, &path, report).map(Object::Gateway),
+        Kind::GrpcRoute => typed::read(value, &path, report).map(Object::GrpcRoute),
         Kind::HttpRoute => typed::read(value, &path, report).map(Object::HttpRoute),
+        Kind::ListenerSet => typed::read(value, &path, report).map(Object::ListenerSet),
         Kind::ReferenceGrant => typed::read(value, &path, report).map(Object::ReferenceGrant),
         Kind::TcpRoute => typed::read(value, &path, report).map(Object::TcpRoute),
         Kind::TlsRoute => typed::read(value, &path, report).map(Object::TlsRoute),
@@ -260,8 +263,11 @@ fn builtin(kind: Kind, value: &Value, report: &mut Report<'_>) -> Option<Object>
             core::service(&mut service, report);
             Some(Object::Service(Box::new(service)))
         }
-        Kind::Gateway
+        Kind::BackendTlsPolicy
+        | Kind::Gateway
+        | Kind::GrpcRoute
         | Kind::HttpRoute
+        | Kind::ListenerSet
         | Kind::ReferenceGrant
         | Kind::TcpRoute
         | Kind::TlsRoute
@@ -276,22 +282,4 @@ where
     let mut object: T = typed::read(value, &FieldPath::default(), report)?;
     meta::check(kind, object.metadata_mut(), report);
     Some(object)
-}
-
-impl Object {
-    fn meta(&self) -> &ObjectMeta {
-        match self {
-            Self::ConfigMap(object) => &object.metadata,
-            Self::EndpointSlice(object) => &object.metadata,
-            Self::Gateway(object) => &object.metadata,
-            Self::HttpRoute(object) => &object.metadata,
-            Self::Namespace(object) => &object.metadata,
-            Self::ReferenceGrant(object) => &object.metadata,
-            Self::Secret(object) => &object.metadata,
-            Self::Service(object) => &object.metadata,
-            Self::TcpRoute(object) => &object.metadata,
-            Self::TlsRoute(object) => &object.metadata,
-            Self::UdpRoute(object) => &object.metadata,
-        }
-    }
 }

@@ -6,10 +6,10 @@ use std::collections::BTreeMap;
 
 use k8s_openapi::apimachinery::pkg::apis::meta::v1::ObjectMeta;
 
-use super::kinds::Kind;
 use super::names;
 use super::path::FieldPath;
 use super::report::Report;
+use crate::api::Kind;
 
 /// What the API server allows all keys and values of `metadata.annotations` together.
 const MAX_ANNOTATION_BYTES: usize = 256 << 10;

@@ -1,6 +1,6 @@
 //! The CEL rules of a CRD's schema (`x-kubernetes-validations`), on an object that the schema itself allows.
 //!
-//! All rules of the six kinds at v1.7.0 are checked; a test holds that each compiles. A rule whose evaluation fails is
+//! All rules of the nine kinds at v1.7.0 are checked; a test holds that each compiles. A rule whose evaluation fails is
 //! passed over, where the API server would refuse the object: a difference between two evaluators must not turn
 //! into a false error. Rules about the change of an object (`oldSelf`) do not concern a new one. There is no cost limit: the
 //! schema bounds every list.
@@ -219,7 +219,17 @@ mod tests {
     #[test]
     fn every_rule_compiles() {
         let mut n_rules = 0;
-        for schema in ["gateways", "httproutes", "referencegrants", "tcproutes", "tlsroutes", "udproutes"] {
+        for schema in [
+            "backendtlspolicies",
+            "gateways",
+            "grpcroutes",
+            "httproutes",
+            "listenersets",
+            "referencegrants",
+            "tcproutes",
+            "tlsroutes",
+            "udproutes",
+        ] {
             let path = format!("{}/schemas/{schema}.json", env!("CARGO_MANIFEST_DIR"));
             let text = std::fs::read(path).expect("a schema");
             let schema = serde_json::from_slice(&text).expect("a schema is JSON");

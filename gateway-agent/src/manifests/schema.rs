@@ -11,10 +11,11 @@ use jsonschema::error::{TypeKind, ValidationErrorKind};
 use jsonschema::{PatternOptions, ValidationError, Validator};
 use serde_json::{Map, Value};
 
-use super::kinds::{Kind, closest};
+use super::kinds::closest;
 use super::path::{FieldPath, Segment};
 use super::report::Report;
 use super::rules::Rules;
+use crate::api::Kind;
 
 /// A longer value in a message hides what is wrong with it.
 const MAX_QUOTED: usize = 100;
@@ -39,8 +40,11 @@ pub(super) fn of(kind: Kind) -> Option<&'static Schema> {
         }};
     }
     match kind {
+        Kind::BackendTlsPolicy => schema!("backendtlspolicies"),
         Kind::Gateway => schema!("gateways"),
+        Kind::GrpcRoute => schema!("grpcroutes"),
         Kind::HttpRoute => schema!("httproutes"),
+        Kind::ListenerSet => schema!("listenersets"),
         Kind::ReferenceGrant => schema!("referencegrants"),
         Kind::TcpRoute => schema!("tcproutes"),
         Kind::TlsRoute => schema!("tlsroutes"),

@@ -111,7 +111,11 @@ fn listener_labels(name: &ListenerName) -> ListenerLabels {
     ListenerLabels {
         namespace: name.gateway.namespace.to_string(),
         gateway: name.gateway.name.to_string(),
-        listener: name.section.to_string(),
+        // A section name has no slash, so that the two forms cannot meet.
+        listener: match &name.set {
+            None => name.section.to_string(),
+            Some(set) => format!("{set}/{}", name.section),
+        },
     }
 }
 

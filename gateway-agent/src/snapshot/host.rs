@@ -1,47 +1,58 @@
 //! Hostname lookup: exact names, then the longest wildcard, then the catch-all.
 
-use std::collections::HashMap;
-use std::sync::Arc;
-
-use rustc_hash::FxBuildHasher;
+use super::SharedMap;
 
 /// Values by hostname, as Gateway API matches them: `*.example.com` stands for one or more labels before the suffix
 /// and never for `example.com` itself (`Hostname` in `apis/v1/shared_types.go`).
 ///
-/// Names are stored and looked up in lower case, without port and without a trailing dot.
+/// Names are stored and looked up in lower case, without port and without a trailing dot. A clone shares everything with
+/// its original, and so does what is made of it by a few changes.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct HostTable<T> {
-    exact: HashMap<Arc<str>, T, FxBuildHasher>,
+    exact: SharedMap<T>,
     /// Keyed by what follows `*.`.
-    wildcard: HashMap<Arc<str>, T, FxBuildHasher>,
+    wildcard: SharedMap<T>,
     any: Option<T>,
 }
 
 impl<T> Default for HostTable<T> {
     fn default() -> Self {
-        Self { exact: HashMap::default(), wildcard: HashMap::default(), any: None }
+        Self { exact: SharedMap::default(), wildcard: SharedMap::default(), any: None }
     }
 }
 
-impl<T> HostTable<T> {
+impl<T: Clone> HostTable<T> {
     /// Sets the value for `pattern`: a name, `*.suffix`, or `None` for every name. Returns the one it replaces.
     pub fn insert(&mut self, pattern: Option<&str>, value: T) -> Option<T> {
         match pattern {
             None => self.any.replace(value),
             Some(name) => match name.strip_prefix("*.") {
-                Some(suffix) => self.wildcard.insert(suffix.into(), value),
-                None => self.exact.insert(name.into(), value),
+                Some(suffix) => self.wildcard.insert(suffix, value),
+                None => self.exact.insert(name, value),
             },
         }
     }
 
-    /// The value set for exactly this pattern.
-    pub fn at_mut(&mut self, pattern: Option<&str>) -> Option<&mut T> {
+    /// Takes the value for exactly this pattern away.
+    pub fn remove(&mut self, pattern: Option<&str>) -> Option<T> {
         match pattern {
-            None => self.any.as_mut(),
+            None => self.any.take(),
             Some(name) => match name.strip_prefix("*.") {
-                Some(suffix) => self.wildcard.get_mut(suffix),
-                None => self.exact.get_mut(name),
+                Some(suffix) => self.wildcard.remove(suffix),
+                None => self.exact.remove(name),
+            },
+        }
+    }
+}
+
+impl<T> HostTable<T> {
+    /// The value set for exactly this pattern.
+    pub fn at(&self, pattern: Option<&str>) -> Option<&T> {
+        match pattern {
+            None => self.any.as_ref(),
+            Some(name) => match name.strip_prefix("*.") {
+                Some(suffix) => self.wildcard.get(suffix),
+                None => self.exact.get(name),
             },
         }
     }
@@ -69,7 +80,8 @@ impl<T> HostTable<T> {
 
     /// Every value, in no particular order.
     pub fn values(&self) -> impl Iterator<Item = &T> {
-        self.exact.values().chain(self.wildcard.values()).chain(self.any.as_ref())
+        let named = self.exact.iter().chain(self.wildcard.iter()).map(|(_, value)| value);
+        named.chain(self.any.as_ref())
     }
 
     /// Every pattern as it was set and its value, in no particular order.
@@ -79,7 +91,11 @@ impl<T> HostTable<T> {
         exact.chain(wildcard).chain(self.any.as_ref().map(|value| (None, value)))
     }
 
-    pub fn is_empty(&self) -> bool {
+    pub fn len(&self) -> usize {
+        self.exact.len() + self.wildcard.len() + usize::from(self.any.is_some())
+    }
+
+    pub const fn is_empty(&self) -> bool {
         self.exact.is_empty() && self.wildcard.is_empty() && self.any.is_none()
     }
 }
@@ -120,6 +136,17 @@ mod tests {
             table(&[None, Some("*.a.b"), Some("c")]).iter().map(|(one, _)| one).collect();
         patterns.sort();
         assert_eq!(patterns, [None, Some("*.a.b".to_owned()), Some("c".to_owned())]);
+    }
+
+    #[test]
+    fn patterns_are_set_and_taken_one_by_one() {
+        let mut table = table(&[None, Some("*.a.b"), Some("c.a.b")]);
+        assert_eq!((table.len(), table.at(Some("*.a.b"))), (3, Some(&"*.a.b")));
+        assert_eq!(table.remove(Some("c.a.b")), Some("c.a.b"));
+        assert_eq!(table.lookup("c.a.b"), Some(&"*.a.b"));
+        assert_eq!(table.remove(Some("c.a.b")), None);
+        assert_eq!((table.remove(Some("*.a.b")), table.remove(None)), (Some("*.a.b"), Some("any")));
+        assert!(table.is_empty() && table.at(None).is_none());
     }
 
     // O46: one or more labels, apex excluded, on a label boundary.

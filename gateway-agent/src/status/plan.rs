@@ -5,6 +5,8 @@
 #[cfg(test)]
 mod tests;
 
+use std::sync::Arc;
+
 use super::names::{kind, reason};
 use super::{Applied, Condition, ConditionStatus, ObjectStatus, Scope, ScopeStatus, Served};
 use crate::snapshot::{ListenerKey, Revision};
@@ -22,14 +24,19 @@ pub fn acknowledged(revision: Revision, proxy: &Applied, kernel: Option<&Applied
 /// snapshot of `revision`, which was published with these statuses. A port that cannot be had takes Accepted back, as
 /// the spec wants it.
 pub fn join(
-    statuses: &[ObjectStatus],
+    statuses: &[Arc<ObjectStatus>],
     revision: Revision,
     proxy: &Applied,
     kernel: Option<&Applied>,
-) -> Vec<ObjectStatus> {
+) -> Vec<Arc<ObjectStatus>> {
     let is_current = acknowledged(revision, proxy, kernel);
     let view = DataPaths { is_current, proxy, kernel };
-    statuses.iter().map(|status| join_one(status, &view)).collect()
+    let join = |status: &Arc<ObjectStatus>| {
+        // What has no listeners owes nothing to the data paths.
+        let has_listeners = status.scopes.iter().any(|scope| matches!(scope.scope, Scope::Listener(_)));
+        if has_listeners { Arc::new(join_one(status, &view)) } else { status.clone() }
+    };
+    statuses.iter().map(join).collect()
 }
 
 #[derive(Debug)]

@@ -1,6 +1,8 @@
 //! What is wrong with objects, as findings for `gateway-agent check`: without a data path nothing is Programmed, and
 //! that is no fault of the manifests.
 
+use std::sync::Arc;
+
 use super::names::{kind, reason};
 use super::{Condition, ConditionStatus, ObjectStatus, Scope};
 use crate::snapshot::ObjectName;
@@ -18,8 +20,8 @@ pub struct ObjectProblem {
 }
 
 /// What the conditions that `translate` made complain about.
-pub fn problems(statuses: &[ObjectStatus]) -> Vec<ObjectProblem> {
-    statuses.iter().flat_map(problems_of).collect()
+pub fn problems(statuses: &[Arc<ObjectStatus>]) -> Vec<ObjectProblem> {
+    statuses.iter().flat_map(|status| problems_of(status)).collect()
 }
 
 fn problems_of(status: &ObjectStatus) -> Vec<ObjectProblem> {
@@ -44,6 +46,7 @@ fn problems_of(status: &ObjectStatus) -> Vec<ObjectProblem> {
                 format!("spec.listeners[{}]", n_listeners - 1)
             }
             Scope::Parent { index, .. } => format!("spec.parentRefs[{index}]"),
+            Scope::Ancestor { .. } => "spec".into(),
         };
         for condition in scope.conditions.iter().filter(|condition| is_complaint(condition)) {
             let Condition { kind, reason, message, .. } = condition;
@@ -88,14 +91,7 @@ mod tests {
     fn told(objects: &[crate::api::Object]) -> Vec<String> {
         let mut store = Store::default();
         store.replace_all(objects);
-        let config = Config {
-            gateway_class_names: vec!["gateway-agent".into()],
-            controller_name: "gateway-agent.dev/agent".into(),
-            addresses: Vec::new(),
-            local_addresses: Vec::new(),
-            admin_port: 9901,
-            source_ports: 10_000..=29_999,
-        };
+        let config = Config::default();
         let text = |problem: super::ObjectProblem| {
             let level = if problem.is_error { "error" } else { "warning" };
             format!("{level} {} {} {}: {}", problem.kind, problem.name.name, problem.field, problem.message)

@@ -3,8 +3,11 @@
 #[cfg(test)]
 mod tests;
 
+use std::cmp::Ordering;
+use std::sync::Arc;
+
 use super::names::kind;
-use super::{Condition, ConditionStatus, ObjectStatus, Scope, ScopeStatus};
+use super::{Condition, ConditionStatus, ObjectStatus, ParentKind, Scope, ScopeStatus};
 use crate::snapshot::ObjectName;
 
 const HEADER: [&str; COLUMNS] =
@@ -17,7 +20,7 @@ type Row = [String; COLUMNS];
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct Changes {
     /// New ones, and those of which anything differs, whole.
-    pub updated: Vec<ObjectStatus>,
+    pub updated: Vec<Arc<ObjectStatus>>,
     pub removed: Vec<(&'static str, ObjectName)>,
 }
 
@@ -36,24 +39,33 @@ impl Changes {
     }
 }
 
-/// What a reader who has seen `old` has to be shown of `new`.
-pub fn changed(old: &[ObjectStatus], new: &[ObjectStatus]) -> Changes {
-    let find = |among: &[ObjectStatus], status: &ObjectStatus| {
-        among.iter().find(|candidate| candidate.kind == status.kind && candidate.name == status.name).cloned()
-    };
-    Changes {
-        updated: new.iter().filter(|status| find(old, status).as_ref() != Some(status)).cloned().collect(),
-        removed: old
-            .iter()
-            .filter(|status| find(new, status).is_none())
-            .map(|status| (status.kind, status.name.clone()))
-            .collect(),
+/// What a reader who has seen `old` has to be shown of `new`. Both are in kind and name order; what is the same
+/// allocation in both is not looked into.
+pub fn changed(old: &[Arc<ObjectStatus>], new: &[Arc<ObjectStatus>]) -> Changes {
+    let mut changes = Changes::default();
+    let (mut old, mut new) = (old.iter().peekable(), new.iter().peekable());
+    loop {
+        let order = match (old.peek(), new.peek()) {
+            (None, None) => return changes,
+            (Some(_), None) => Ordering::Less,
+            (None, Some(_)) => Ordering::Greater,
+            (Some(old), Some(new)) => (old.kind, &old.name).cmp(&(new.kind, &new.name)),
+        };
+        let before = old.next_if(|_| order.is_le());
+        let after = new.next_if(|_| order.is_ge());
+        match (before, after) {
+            (Some(before), None) => changes.removed.push((before.kind, before.name.clone())),
+            // An allocation is equal to itself without a look at what it holds.
+            (Some(before), Some(after)) if before == after => {}
+            (_, Some(after)) => changes.updated.push(after.clone()),
+            (None, None) => {}
+        }
     }
 }
 
 /// One line per condition, columns aligned, ending in a line feed. What a line shares with the one above is left out, and
 /// so is Conflicted=False, which says nothing.
-pub fn render(statuses: &[ObjectStatus]) -> String {
+pub fn render(statuses: &[Arc<ObjectStatus>]) -> String {
     let mut rows = vec![HEADER.map(String::from)];
     for status in statuses {
         rows.extend(object_rows(status));
@@ -119,16 +131,20 @@ fn scope_title(scope: &ScopeStatus) -> String {
             1 => format!("{section} (1 route)"),
             n => format!("{section} ({n} routes)"),
         },
-        Scope::Parent { gateway, section, port, .. } => {
-            let mut title = gateway.to_string();
-            if let Some(section) = section {
+        Scope::Parent { parent, reference, .. } => {
+            let mut title = match parent.kind {
+                ParentKind::Gateway => parent.name.to_string(),
+                ParentKind::ListenerSet => format!("ListenerSet {}", parent.name),
+            };
+            if let Some(section) = &reference.section {
                 title.push_str(&format!("/{section}"));
             }
-            if let Some(port) = port {
+            if let Some(port) = reference.port {
                 title.push_str(&format!(":{port}"));
             }
             title
         }
+        Scope::Ancestor { gateway } => gateway.to_string(),
     }
 }
 

@@ -22,12 +22,16 @@ pub struct ObjectView {
     pub observed_generation: i64,
     #[serde(skip_serializing_if = "Vec::is_empty")]
     pub addresses: Vec<String>,
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub attached_listener_sets: Option<usize>,
     #[serde(skip_serializing_if = "Vec::is_empty")]
     pub conditions: Vec<ConditionView>,
     #[serde(skip_serializing_if = "Vec::is_empty")]
     pub listeners: Vec<ListenerView>,
     #[serde(skip_serializing_if = "Vec::is_empty")]
     pub parents: Vec<ParentView>,
+    #[serde(skip_serializing_if = "Vec::is_empty")]
+    pub ancestors: Vec<AncestorView>,
 }
 
 #[derive(Clone, Debug, PartialEq, Eq, Serialize)]
@@ -44,12 +48,22 @@ pub struct ListenerView {
 #[derive(Clone, Debug, PartialEq, Eq, Serialize)]
 #[serde(rename_all = "camelCase")]
 pub struct ParentView {
+    pub kind: &'static str,
     pub namespace: String,
     pub name: String,
     #[serde(skip_serializing_if = "Option::is_none")]
     pub section_name: Option<String>,
     #[serde(skip_serializing_if = "Option::is_none")]
     pub port: Option<i32>,
+    pub conditions: Vec<ConditionView>,
+}
+
+/// A Gateway that a policy has an effect on.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize)]
+#[serde(rename_all = "camelCase")]
+pub struct AncestorView {
+    pub namespace: String,
+    pub name: String,
     pub conditions: Vec<ConditionView>,
 }
 
@@ -70,9 +84,11 @@ impl From<&ObjectStatus> for ObjectView {
             name: status.name.name.to_string(),
             observed_generation: status.observed_generation,
             addresses: status.addresses.iter().map(ToString::to_string).collect(),
+            attached_listener_sets: status.attached_listener_sets,
             conditions: Vec::new(),
             listeners: Vec::new(),
             parents: Vec::new(),
+            ancestors: Vec::new(),
         };
         for scope in &status.scopes {
             view.add(scope);
@@ -93,11 +109,17 @@ impl ObjectView {
                 entries: scope.keys.iter().map(ToString::to_string).collect(),
                 conditions,
             }),
-            Scope::Parent { index: _, gateway, section, port } => self.parents.push(ParentView {
+            Scope::Parent { index: _, parent, reference } => self.parents.push(ParentView {
+                kind: parent.kind.as_str(),
+                namespace: parent.name.namespace.to_string(),
+                name: parent.name.name.to_string(),
+                section_name: reference.section.as_deref().map(str::to_owned),
+                port: reference.port,
+                conditions,
+            }),
+            Scope::Ancestor { gateway } => self.ancestors.push(AncestorView {
                 namespace: gateway.namespace.to_string(),
                 name: gateway.name.to_string(),
-                section_name: section.clone(),
-                port: *port,
                 conditions,
             }),
         }

@@ -5,7 +5,9 @@
 
 mod core;
 mod gateway;
+mod grpc;
 mod http;
+mod policy;
 mod stream;
 
 use std::num::NonZeroU16;
@@ -14,8 +16,10 @@ use std::sync::Arc;
 use k8s_openapi::apimachinery::pkg::apis::meta::v1::ObjectMeta;
 
 pub(super) use self::core::{config_map, endpoint_slice, namespace, reference_grant, secret, service};
-pub(super) use self::gateway::gateway;
+pub(super) use self::gateway::{gateway, listener_set};
+pub(super) use self::grpc::grpc_route;
 pub(super) use self::http::http_route;
+pub(super) use self::policy::backend_tls_policy;
 pub(super) use self::stream::{tcp_route, tls_route, udp_route};
 
 use super::objects::{Age, Meta};

@@ -44,24 +44,80 @@ impl Meta {
 pub struct Gateway {
     pub meta: Meta,
     pub class: Arc<str>,
-    pub listeners: Vec<GatewayListener>,
+    pub listeners: Vec<Arc<ListenerSpec>>,
     pub addresses: Vec<GatewayAddress>,
-    pub parameters: Option<LocalRef>,
-    /// Fields that are set and have no effect yet.
-    pub ignored: Vec<&'static str>,
+    /// `status.addresses` as last written, by whoever wrote it.
+    pub observed_addresses: Vec<IpAddr>,
+    pub infrastructure: Infrastructure,
+    /// `spec.allowedListeners`: where ListenerSets of this Gateway may be.
+    pub allowed_listeners: ListenerSetFilter,
+    pub tls: GatewayTls,
 }
 
+/// `spec.infrastructure`.
+#[derive(Clone, Debug, Default, PartialEq, Eq)]
+pub struct Infrastructure {
+    pub labels: BTreeMap<Arc<str>, Arc<str>>,
+    pub annotations: BTreeMap<Arc<str>, Arc<str>>,
+    pub parameters: Option<LocalRef>,
+}
+
+/// `spec.tls`.
+#[derive(Clone, Debug, Default, PartialEq, Eq)]
+pub struct GatewayTls {
+    /// `backend.clientCertificateRef`.
+    pub client_certificate: Option<ObjectRef>,
+    pub has_frontend: bool,
+    /// `frontend.default.validation`.
+    pub frontend_default: Option<ClientValidation>,
+    /// `frontend.perPort`: replaces the default on that port, also by nothing.
+    pub frontend_per_port: Vec<(i32, Option<ClientValidation>)>,
+}
+
+/// How certificates of clients are validated.
 #[derive(Clone, Debug, PartialEq, Eq)]
-pub struct GatewayListener {
+pub struct ClientValidation {
+    pub authorities: Vec<ObjectRef>,
+    /// `mode: AllowInsecureFallback`.
+    pub allows_insecure_fallback: bool,
+}
+
+/// `allowedListeners.namespaces`.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub enum ListenerSetFilter {
+    None,
+    Some(NamespaceFilter),
+}
+
+/// Listeners that belong to a Gateway and are managed apart from it.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct ListenerSet {
+    pub meta: Meta,
+    pub parent: ObjectRef,
+    pub listeners: Vec<Arc<ListenerSpec>>,
+}
+
+/// A listener of a Gateway or of a ListenerSet.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct ListenerSpec {
     pub name: Arc<str>,
     /// In lower case; `None` for every hostname, also where the field is the empty string.
     pub hostname: Option<Arc<str>>,
     /// `None`: out of range.
     pub port: Option<NonZeroU16>,
     pub protocol: ListenerProtocol,
+    pub tls: ListenerTls,
     /// `None`: every kind that the protocol allows.
     pub kinds: Option<Vec<GroupKind>>,
     pub namespaces: NamespaceFilter,
+}
+
+/// A listener's `tls` without its mode, which is part of the protocol.
+#[derive(Clone, Debug, Default, PartialEq, Eq)]
+pub struct ListenerTls {
+    pub certificates: Vec<ObjectRef>,
+    /// Keys of `options`, all of which are implementation-specific.
+    pub options: Vec<Arc<str>>,
 }
 
 #[derive(Clone, Debug, PartialEq, Eq)]
@@ -119,6 +175,16 @@ pub enum AddressKind {
     Other(Arc<str>),
 }
 
+/// A reference to an object, defaults of group and kind filled in.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct ObjectRef {
+    pub group: Arc<str>,
+    pub kind: Arc<str>,
+    /// `None`: that of the object that refers.
+    pub namespace: Option<Arc<str>>,
+    pub name: Arc<str>,
+}
+
 /// A reference to an object of the same namespace.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct LocalRef {
@@ -130,7 +196,7 @@ pub struct LocalRef {
 // === Routes ===
 
 /// As stored: what is omitted stays omitted, because status entries echo it.
-#[derive(Clone, Debug, PartialEq, Eq)]
+#[derive(Clone, Debug, PartialEq, Eq, PartialOrd, Ord)]
 pub struct ParentRef {
     pub group: Option<Arc<str>>,
     pub kind: Option<Arc<str>>,
@@ -182,6 +248,25 @@ pub struct HttpRouteMatch {
     pub query: Arc<[QueryMatch]>,
 }
 
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct GrpcRoute {
+    pub meta: Meta,
+    pub parents: Vec<ParentRef>,
+    /// In lower case.
+    pub hostnames: Vec<Arc<str>>,
+    pub rules: Vec<GrpcRouteRule>,
+}
+
+/// What of a rule refers to other objects.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct GrpcRouteRule {
+    pub backends: Vec<BackendRef>,
+    /// Of RequestMirror filters, also of those of backends.
+    pub mirrors: Vec<BackendRef>,
+    /// `ExtensionRef` filters, as `group/kind name`; none of them can be resolved.
+    pub extensions: Vec<String>,
+}
+
 /// TLSRoute, TCPRoute and UDPRoute. The latter two have no hostnames.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct StreamRoute {
@@ -197,8 +282,28 @@ pub struct StreamRoute {
 
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Service {
-    pub is_external_name: bool,
+    pub kind: ServiceType,
+    /// Those of the Gateway API, such as that of the Gateway that a Service was made for, and those of this agent.
+    pub labels: BTreeMap<Arc<str>, Arc<str>>,
+    /// Empty for a headless Service.
+    pub cluster_addresses: Vec<IpAddr>,
+    /// `status.loadBalancer.ingress`.
+    pub ingress: Vec<ServiceIngress>,
     pub ports: Vec<ServicePort>,
+}
+
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum ServiceType {
+    ClusterIp,
+    ExternalName,
+    LoadBalancer,
+    NodePort,
+}
+
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub enum ServiceIngress {
+    Address(IpAddr),
+    Hostname(Arc<str>),
 }
 
 #[derive(Clone, Debug, PartialEq, Eq)]
@@ -206,6 +311,9 @@ pub struct ServicePort {
     /// Empty where the port has none, as in EndpointSlices.
     pub name: Arc<str>,
     pub port: u16,
+    /// As a number; `None` where it is a name, absent or out of range.
+    pub target_port: Option<NonZeroU16>,
+    pub node_port: Option<NonZeroU16>,
     /// `None`: neither TCP nor UDP.
     pub transport: Option<Transport>,
     pub app_protocol: Option<Arc<str>>,
@@ -234,6 +342,34 @@ pub struct Endpoint {
     pub ready: bool,
     pub serving: bool,
     pub terminating: bool,
+}
+
+// === Policies ===
+
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct BackendTlsPolicy {
+    pub meta: Meta,
+    pub targets: Vec<PolicyTarget>,
+    pub hostname: Arc<str>,
+    pub authorities: Vec<LocalRef>,
+    /// `wellKnownCACertificates`.
+    pub well_known_authorities: Option<Arc<str>>,
+    pub alternative_names: Vec<AlternativeName>,
+    /// Keys of `options`, all of which are implementation-specific.
+    pub options: Vec<Arc<str>>,
+}
+
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct PolicyTarget {
+    pub reference: LocalRef,
+    /// The name of a port; `None`: all of them.
+    pub section: Option<Arc<str>>,
+}
+
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub enum AlternativeName {
+    Hostname(Arc<str>),
+    Uri(Arc<str>),
 }
 
 // === Others ===

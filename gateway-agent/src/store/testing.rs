@@ -12,10 +12,13 @@ pub(crate) fn object(value: Value) -> Object {
     }
     let kind = value["kind"].as_str().expect("an object has a kind").to_owned();
     match kind.as_str() {
+        "BackendTLSPolicy" => Object::BackendTlsPolicy(parse(value)),
         "ConfigMap" => Object::ConfigMap(parse(value)),
         "EndpointSlice" => Object::EndpointSlice(parse(value)),
         "Gateway" => Object::Gateway(parse(value)),
+        "GRPCRoute" => Object::GrpcRoute(parse(value)),
         "HTTPRoute" => Object::HttpRoute(parse(value)),
+        "ListenerSet" => Object::ListenerSet(parse(value)),
         "Namespace" => Object::Namespace(parse(value)),
         "ReferenceGrant" => Object::ReferenceGrant(parse(value)),
         "Secret" => Object::Secret(parse(value)),

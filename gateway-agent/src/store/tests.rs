@@ -1,6 +1,9 @@
 use serde_json::json;
 
-use super::objects::{Age, LabelRequirement, NamespaceFilter};
+use super::objects::{
+    Age, AlternativeName, LabelRequirement, ListenerProtocol, ListenerSetFilter, NamespaceFilter,
+    ServiceIngress, ServiceType,
+};
 use super::testing::{aged, backend, gateway, object, service, slice, with_spec};
 use super::{Kind, ObjectId, Store};
 use crate::snapshot::ObjectName;
@@ -167,4 +170,99 @@ fn selector_keeps_labels_and_expressions() {
             LabelRequirement::Unknown("Gt".into()),
         ]
     );
+}
+
+#[test]
+fn listener_set_and_its_gateway_say_who_may_join() {
+    let mut store = Store::default();
+    let spec = json!({"gatewayClassName": "c", "listeners": [],
+        "allowedListeners": {"namespaces": {"from": "Selector", "selector": {"matchLabels": {"a": "1"}}}}});
+    store.apply(&with_spec("Gateway", "g", spec));
+    let ListenerSetFilter::Some(NamespaceFilter::Selector(selector)) =
+        &store.gateways()[&name("g")].object.allowed_listeners
+    else {
+        panic!("no selector");
+    };
+    assert_eq!(selector.requirements, [LabelRequirement::In("a".into(), vec!["1".into()])]);
+    store.apply(&gateway("closed", json!([])));
+    assert_eq!(store.gateways()[&name("closed")].object.allowed_listeners, ListenerSetFilter::None);
+
+    let listeners = json!([{"name": "l", "protocol": "TLS", "port": 443, "hostname": "A.example",
+        "tls": {"mode": "Passthrough"}, "allowedRoutes": {"namespaces": {"from": "All"}}}]);
+    store.apply(&with_spec(
+        "ListenerSet",
+        "s",
+        json!({"parentRef": {"name": "g", "namespace": "infra"}, "listeners": listeners}),
+    ));
+    let set = &store.listener_sets()[&name("s")].object;
+    assert_eq!((&*set.parent.kind, set.parent.namespace.as_deref()), ("Gateway", Some("infra")));
+    let listener = &set.listeners[0];
+    assert_eq!(listener.protocol, ListenerProtocol::TlsPassthrough);
+    assert_eq!(
+        (listener.hostname.as_deref(), &listener.namespaces),
+        (Some("a.example"), &NamespaceFilter::All)
+    );
+}
+
+#[test]
+fn service_keeps_what_provisioning_reads() {
+    let mut store = Store::default();
+    store.apply(&object(json!({
+        "apiVersion": "v1", "kind": "Service",
+        "metadata": {"name": "s", "namespace": "default",
+            "labels": {"gateway.networking.k8s.io/gateway-name": "g", "team": "blue"}},
+        "spec": {"type": "LoadBalancer", "clusterIP": "10.1.1.1", "clusterIPs": ["10.1.1.1", "fd00::1"],
+            "ports": [{"name": "a", "port": 80, "targetPort": 30_080, "nodePort": 31_000},
+                      {"name": "b", "port": 81, "targetPort": "web"}]},
+        "status": {"loadBalancer": {"ingress": [{"ip": "192.0.2.7"}, {"hostname": "lb.example"}]}},
+    })));
+    let service = store.service(&name("s")).unwrap();
+    assert_eq!(service.kind, ServiceType::LoadBalancer);
+    assert_eq!(service.labels.len(), 1);
+    assert_eq!(service.cluster_addresses.len(), 2);
+    let target = |port: usize| service.ports[port].target_port.map(std::num::NonZeroU16::get);
+    assert_eq!((target(0), target(1)), (Some(30_080), None));
+    assert_eq!(service.ports[0].node_port.map(std::num::NonZeroU16::get), Some(31_000));
+    let expected = [
+        ServiceIngress::Address("192.0.2.7".parse().unwrap()),
+        ServiceIngress::Hostname("lb.example".into()),
+    ];
+    assert_eq!(service.ingress, expected);
+}
+
+#[test]
+fn headless_service_has_no_address() {
+    let mut store = Store::default();
+    let spec = json!({"clusterIP": "None", "clusterIPs": ["None"], "ports": [{"port": 80}]});
+    store.apply(&with_spec("Service", "s", spec));
+    let service = store.service(&name("s")).unwrap();
+    assert_eq!((service.kind, service.cluster_addresses.len()), (ServiceType::ClusterIp, 0));
+}
+
+#[test]
+fn references_of_routes_and_policies_are_kept() {
+    let mut store = Store::default();
+    let mirror = json!({"type": "RequestMirror", "requestMirror": {"backendRef": {"name": "m", "port": 1}}});
+    let extension =
+        json!({"type": "ExtensionRef", "extensionRef": {"group": "example.com", "kind": "X", "name": "x"}});
+    let rules = json!([{"filters": [mirror],
+        "backendRefs": [{"name": "b", "port": 1, "filters": [extension]}]}]);
+    store.apply(&with_spec("GRPCRoute", "r", json!({"hostnames": ["A.example"], "rules": rules})));
+    let route = &store.grpc_routes()[&name("r")].object;
+    let rule = &route.rules[0];
+    assert_eq!((&*rule.backends[0].name, &*rule.mirrors[0].name), ("b", "m"));
+    assert_eq!(rule.extensions, ["example.com/X x"]);
+    assert_eq!(&*route.hostnames[0], "a.example");
+
+    store.apply(&with_spec(
+        "BackendTLSPolicy",
+        "p",
+        json!({"targetRefs": [{"group": "", "kind": "Service", "name": "s", "sectionName": "https"}],
+            "validation": {"hostname": "b.example", "subjectAltNames": [{"type": "URI", "uri": "spiffe://x"}],
+                "caCertificateRefs": [{"group": "", "kind": "ConfigMap", "name": "ca"}]}}),
+    ));
+    let policy = &store.backend_tls_policies()[&name("p")].object;
+    assert_eq!(policy.targets[0].section.as_deref(), Some("https"));
+    assert_eq!(policy.alternative_names, [AlternativeName::Uri("spiffe://x".into())]);
+    assert_eq!(&*policy.authorities[0].name, "ca");
 }

@@ -9,7 +9,7 @@ use super::grant;
 use crate::snapshot::{Backend, EndpointSet, ObjectName, RouteKind, Split, Transport, WeightedBackend};
 use crate::status::names::reason;
 use crate::store::Store;
-use crate::store::objects::{BackendRef, ServicePort};
+use crate::store::objects::{BackendRef, ServicePort, ServiceType};
 
 /// `appProtocol`s that the HTTP/1.1 proxy can speak. Others (`kubernetes.io/h2c`, `https`, ...) promise the client
 /// something that would not be kept.
@@ -106,7 +106,7 @@ impl<'a> Resolver<'a> {
         let Some(object) = self.store.service(&service) else {
             return Err(not_found(format!("Service {service} does not exist")));
         };
-        if object.is_external_name {
+        if object.kind == ServiceType::ExternalName {
             let message = format!("Service {service} is of type ExternalName, which cannot be a backend");
             return Err(Problem::new(reason::INVALID_KIND, message));
         }

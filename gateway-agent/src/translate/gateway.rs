@@ -1,13 +1,15 @@
 //! Gateways: which are ours, on which addresses, with which parameters.
 
 use std::net::IpAddr;
+use std::num::NonZeroU16;
+use std::sync::Arc;
 
 use super::Config;
 use super::conditions::Problem;
-use crate::snapshot::ObjectName;
+use super::inputs::Inputs;
+use crate::snapshot::{ListenerKey, ObjectName, Transport};
 use crate::status::names::reason;
-use crate::store::Store;
-use crate::store::objects::{AddressKind, Gateway};
+use crate::store::objects::{AddressKind, Gateway, GatewayTls, ListenerSetFilter};
 
 /// `status.addresses` holds at most this many (`GatewayStatus.addresses`).
 const MAX_STATUS_ADDRESSES: usize = 16;
@@ -16,9 +18,9 @@ const MAX_STATUS_ADDRESSES: usize = 16;
 const PARAMETERS: [&str; 0] = [];
 
 /// A Gateway of ours and what is to be said of it apart from its listeners.
-#[derive(Debug)]
-pub(super) struct GatewayPlan<'a> {
-    pub(super) gateway: &'a Gateway,
+#[derive(Debug, PartialEq, Eq)]
+pub(super) struct GatewayPlan {
+    pub(super) gateway: Arc<Gateway>,
     /// Accepted=False: nothing of it is served.
     pub(super) problem: Option<Problem>,
     /// Programmed=False although it is accepted.
@@ -30,24 +32,28 @@ pub(super) struct GatewayPlan<'a> {
     pub(super) note: String,
 }
 
-impl GatewayPlan<'_> {
-    pub(super) const fn name(&self) -> &ObjectName {
+impl GatewayPlan {
+    pub(super) fn name(&self) -> &ObjectName {
         &self.gateway.meta.name
+    }
+
+    /// Where a listener on `port` is served; empty where it cannot be.
+    pub(super) fn keys(&self, transport: Transport, port: NonZeroU16) -> Vec<ListenerKey> {
+        self.bindings.iter().map(|address| ListenerKey { transport, address: *address, port }).collect()
     }
 }
 
 /// The Gateways of our classes, the oldest first.
-pub(super) fn plan<'a>(store: &'a Store, config: &Config) -> Vec<GatewayPlan<'a>> {
-    let ours = |gateway: &&Gateway| config.gateway_class_names.iter().any(|class| **class == *gateway.class);
-    let mut gateways: Vec<&Gateway> =
-        store.gateways().values().map(|entry| &*entry.object).filter(ours).collect();
+pub(super) fn plan(inputs: &Inputs<'_>, config: &Config) -> Vec<GatewayPlan> {
+    let gateways = inputs.store().gateways().values().map(|entry| &entry.object);
+    let mut gateways: Vec<&Arc<Gateway>> = gateways.filter(|gateway| config.owns(gateway)).collect();
     gateways.sort_by_key(|gateway| gateway.meta.seniority());
-    gateways.into_iter().map(|gateway| plan_one(gateway, store, config)).collect()
+    gateways.into_iter().map(|gateway| plan_one(gateway, inputs, config)).collect()
 }
 
-fn plan_one<'a>(gateway: &'a Gateway, store: &Store, config: &Config) -> GatewayPlan<'a> {
+fn plan_one(gateway: &Arc<Gateway>, inputs: &Inputs<'_>, config: &Config) -> GatewayPlan {
     let addresses = Addresses::of(gateway, config);
-    let problem = parameters_problem(gateway, store).or(addresses.unsupported);
+    let problem = parameters_problem(gateway, inputs).or(addresses.unsupported);
     let mut listed = if addresses.bindings.contains(&None) {
         config.local_addresses.clone()
     } else {
@@ -58,12 +64,13 @@ fn plan_one<'a>(gateway: &'a Gateway, store: &Store, config: &Config) -> Gateway
         notes.push(format!("status lists the first {MAX_STATUS_ADDRESSES} of {} addresses", listed.len()));
         listed.truncate(MAX_STATUS_ADDRESSES);
     }
-    if !gateway.ignored.is_empty() {
-        notes.push(format!("without effect in this version: {}", gateway.ignored.join(", ")));
+    let ignored = ignored(gateway);
+    if !ignored.is_empty() {
+        notes.push(format!("without effect in this version: {}", ignored.join(", ")));
     }
     let serves = problem.is_none();
     GatewayPlan {
-        gateway,
+        gateway: gateway.clone(),
         problem,
         unusable: addresses.unusable,
         bindings: if serves { addresses.bindings } else { Vec::new() },
@@ -72,8 +79,26 @@ fn plan_one<'a>(gateway: &'a Gateway, store: &Store, config: &Config) -> Gateway
     }
 }
 
-fn parameters_problem(gateway: &Gateway, store: &Store) -> Option<Problem> {
-    let parameters = gateway.parameters.as_ref()?;
+/// Fields that are set and have no effect yet.
+fn ignored(gateway: &Gateway) -> Vec<&'static str> {
+    let mut ignored = Vec::new();
+    if gateway.allowed_listeners != ListenerSetFilter::None {
+        ignored.push("spec.allowedListeners");
+    }
+    if !gateway.infrastructure.labels.is_empty() {
+        ignored.push("spec.infrastructure.labels");
+    }
+    if !gateway.infrastructure.annotations.is_empty() {
+        ignored.push("spec.infrastructure.annotations");
+    }
+    if gateway.tls != GatewayTls::default() {
+        ignored.push("spec.tls");
+    }
+    ignored
+}
+
+fn parameters_problem(gateway: &Gateway, inputs: &Inputs<'_>) -> Option<Problem> {
+    let parameters = gateway.infrastructure.parameters.as_ref()?;
     let invalid = |message: String| Some(Problem::new(reason::INVALID_PARAMETERS, message));
     if !(parameters.group.is_empty() && &*parameters.kind == "ConfigMap") {
         return invalid(format!(
@@ -83,7 +108,7 @@ fn parameters_problem(gateway: &Gateway, store: &Store) -> Option<Problem> {
     }
     let namespace = gateway.meta.name.namespace.clone();
     let name = ObjectName { namespace, name: parameters.name.clone() };
-    let Some(map) = store.config_map(&name) else {
+    let Some(map) = inputs.config_map(&name) else {
         return invalid(format!("infrastructure.parametersRef: ConfigMap {name} does not exist"));
     };
     let unknown = map.data.keys().find(|key| !PARAMETERS.contains(&&***key))?;

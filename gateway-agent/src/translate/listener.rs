@@ -3,6 +3,7 @@
 use std::collections::{BTreeMap, HashMap};
 use std::net::IpAddr;
 use std::num::NonZeroU16;
+use std::sync::Arc;
 
 use super::Config;
 use super::conditions::{Problem, condition, join_messages};
@@ -12,13 +13,13 @@ use crate::status::names::{kind, reason};
 use crate::status::{Condition, Scope, ScopeStatus};
 use crate::store::Store;
 use crate::store::objects::{
-    GATEWAY_GROUP, GatewayListener, LabelRequirement, ListenerProtocol, NamespaceFilter,
+    GATEWAY_GROUP, LabelRequirement, ListenerProtocol, ListenerSpec, NamespaceFilter,
 };
 
 #[derive(Debug)]
-pub(super) struct ListenerPlan<'a> {
+pub(super) struct ListenerPlan {
     pub(super) name: ListenerName,
-    pub(super) spec: &'a GatewayListener,
+    pub(super) spec: Arc<ListenerSpec>,
     /// What may attach here: supported by the protocol and allowed by the user.
     pub(super) kinds: Vec<RouteKind>,
     /// ResolvedRefs=False.
@@ -31,7 +32,7 @@ pub(super) struct ListenerPlan<'a> {
     pub(super) keys: Vec<ListenerKey>,
 }
 
-impl ListenerPlan<'_> {
+impl ListenerPlan {
     pub(super) const fn is_accepted(&self) -> bool {
         self.problem.is_none() && self.conflict.is_none()
     }
@@ -92,18 +93,18 @@ impl ListenerPlan<'_> {
 }
 
 /// The listeners of `gateways`, which are sorted by age, in that order and each Gateway's in its own.
-pub(super) fn plan<'a>(gateways: &[GatewayPlan<'a>], config: &Config) -> Vec<ListenerPlan<'a>> {
+pub(super) fn plan(gateways: &[GatewayPlan], config: &Config) -> Vec<ListenerPlan> {
     let mut plans = Vec::new();
     let mut claims = Claims::default();
     for gateway in gateways {
         let first = plans.len();
         for spec in &gateway.gateway.listeners {
             let (kinds, unresolved) = route_kinds(spec);
-            let name = ListenerName { gateway: gateway.name().clone(), section: spec.name.clone() };
+            let name = ListenerName::of_gateway(gateway.name(), &spec.name);
             let problem = problem(spec, config);
             plans.push(ListenerPlan {
                 name,
-                spec,
+                spec: spec.clone(),
                 kinds,
                 unresolved,
                 problem,
@@ -113,7 +114,7 @@ pub(super) fn plan<'a>(gateways: &[GatewayPlan<'a>], config: &Config) -> Vec<Lis
         }
         set_inner_conflicts(&mut plans[first..]);
         for index in first..plans.len() {
-            claims.claim(index, &mut plans, &gateway.bindings);
+            claims.claim(index, &mut plans, gateway);
         }
     }
     add_covered_keys(&mut plans);
@@ -121,7 +122,7 @@ pub(super) fn plan<'a>(gateways: &[GatewayPlan<'a>], config: &Config) -> Vec<Lis
 }
 
 /// Why the listener cannot be accepted, apart from conflicts.
-fn problem(spec: &GatewayListener, config: &Config) -> Option<Problem> {
+fn problem(spec: &ListenerSpec, config: &Config) -> Option<Problem> {
     let unsupported = |message: &str| Some(Problem::new(reason::UNSUPPORTED_PROTOCOL, message));
     match &spec.protocol {
         ListenerProtocol::Http
@@ -152,7 +153,7 @@ fn problem(spec: &GatewayListener, config: &Config) -> Option<Problem> {
 }
 
 /// What may attach, and what is wrong with `allowedRoutes.kinds`.
-fn route_kinds(spec: &GatewayListener) -> (Vec<RouteKind>, Option<Problem>) {
+fn route_kinds(spec: &ListenerSpec) -> (Vec<RouteKind>, Option<Problem>) {
     let supported: &[RouteKind] = match spec.protocol {
         ListenerProtocol::Http => &[RouteKind::Http],
         ListenerProtocol::TlsPassthrough | ListenerProtocol::TlsTerminate => &[RouteKind::Tls],
@@ -200,11 +201,16 @@ const fn transport(protocol: &ListenerProtocol) -> Option<Transport> {
 
 /// The reason why two listeners cannot share an address (`Listeners` in `gateway_types.go`): HTTP, HTTPS and TLS are
 /// told apart by port or hostname, TCP and UDP by port alone.
-fn clash(one: &GatewayListener, other: &GatewayListener) -> Option<&'static str> {
+fn clash(one: &ListenerSpec, other: &ListenerSpec) -> Option<&'static str> {
     let transports = (transport(&one.protocol)?, transport(&other.protocol)?);
     if transports.0 != transports.1 || one.port? != other.port? {
         return None;
     }
+    clash_on_a_port(one, other)
+}
+
+/// The same, of listeners that would have one port.
+fn clash_on_a_port(one: &ListenerSpec, other: &ListenerSpec) -> Option<&'static str> {
     let by_sni = |protocol: &ListenerProtocol| {
         matches!(protocol, ListenerProtocol::TlsPassthrough | ListenerProtocol::TlsTerminate)
     };
@@ -221,13 +227,13 @@ fn clash(one: &GatewayListener, other: &GatewayListener) -> Option<&'static str>
 }
 
 /// Within one Gateway no one wins.
-fn set_inner_conflicts(listeners: &mut [ListenerPlan<'_>]) {
+fn set_inner_conflicts(listeners: &mut [ListenerPlan]) {
     let conflicts: Vec<Option<Problem>> = listeners
         .iter()
         .map(|listener| {
             let mut others = listeners.iter().filter(|other| !std::ptr::eq(*other, listener));
             others.find_map(|other| {
-                let reason = clash(listener.spec, other.spec)?;
+                let reason = clash(&listener.spec, &other.spec)?;
                 Some(Problem::new(reason, conflict_message(reason, &other.name.section)))
             })
         })
@@ -258,26 +264,29 @@ struct Claim {
 }
 
 impl Claims {
-    fn claim(&mut self, index: usize, plans: &mut [ListenerPlan<'_>], bindings: &[Option<IpAddr>]) {
+    fn claim(&mut self, index: usize, plans: &mut [ListenerPlan], gateway: &GatewayPlan) {
         let listener = &plans[index];
         let (true, Some(transport), Some(port)) =
             (listener.is_accepted(), transport(&listener.spec.protocol), listener.spec.port)
         else {
             return;
         };
-        let holders = self.by_port.entry((transport, port)).or_default();
-        let conflict = bindings.iter().find_map(|binding| {
-            let mut rivals = holders.iter().filter(|held| overlap(*binding, held.address));
+        let keys = gateway.keys(transport, port);
+        let conflict = keys.iter().find_map(|key| {
+            let holders = self.by_port.get(&(key.transport, key.port))?;
+            let mut rivals = holders.iter().filter(|held| overlap(key.address, held.address));
             rivals.find_map(|held| {
                 let rival = &plans[held.listener];
-                let reason = clash(listener.spec, rival.spec)?;
+                let reason = clash_on_a_port(&listener.spec, &rival.spec)?;
                 Some(Problem::new(reason, conflict_message(reason, &rival.name.to_string())))
             })
         });
         if conflict.is_none() {
-            holders.extend(bindings.iter().map(|address| Claim { listener: index, address: *address }));
-            plans[index].keys =
-                bindings.iter().map(|address| ListenerKey { transport, address: *address, port }).collect();
+            for key in &keys {
+                let holders = self.by_port.entry((key.transport, key.port)).or_default();
+                holders.push(Claim { listener: index, address: key.address });
+            }
+            plans[index].keys = keys;
         }
         plans[index].conflict = conflict;
     }
@@ -289,7 +298,7 @@ fn overlap(one: Option<IpAddr>, other: Option<IpAddr>) -> bool {
 
 /// A listener on every address is also behind the entries of those that named one of them: the data paths look up the
 /// more specific entry only.
-fn add_covered_keys(plans: &mut [ListenerPlan<'_>]) {
+fn add_covered_keys(plans: &mut [ListenerPlan]) {
     let mut named: BTreeMap<(Transport, NonZeroU16), Vec<ListenerKey>> = BTreeMap::new();
     for key in plans.iter().flat_map(|plan| &plan.keys).filter(|key| key.address.is_some()) {
         let keys = named.entry((key.transport, key.port)).or_default();

@@ -8,7 +8,7 @@ use super::hostname::{Pattern, intersect};
 use super::listener::ListenerPlan;
 use crate::snapshot::{ObjectName, RouteKind};
 use crate::status::names::reason;
-use crate::status::{ObjectStatus, Scope, ScopeStatus};
+use crate::status::{ObjectStatus, Parent, ParentKind, Scope, ScopeStatus};
 use crate::store::Store;
 use crate::store::objects::{GATEWAY_GROUP, Meta, ParentRef};
 
@@ -32,7 +32,7 @@ pub(super) struct Host {
 #[derive(Debug)]
 pub(super) struct Targets<'a> {
     pub(super) store: &'a Store,
-    pub(super) listeners: &'a [ListenerPlan<'a>],
+    pub(super) listeners: &'a [ListenerPlan],
     /// Positions in `listeners`, by Gateway of ours.
     pub(super) of_gateway: HashMap<&'a ObjectName, std::ops::Range<usize>>,
 }
@@ -48,11 +48,11 @@ pub(super) fn attach(
 ) -> (ObjectStatus, Attachments) {
     let mut attachments = Attachments::new();
     let mut scopes = Vec::new();
-    for (index, parent) in route.parents.iter().enumerate() {
-        let Some((gateway, candidates)) = target(route, parent, targets) else {
+    for (index, reference) in route.parents.iter().enumerate() {
+        let Some((gateway, candidates)) = target(route, reference, targets) else {
             continue;
         };
-        let accepted = match attach_to(route, parent, candidates, targets) {
+        let accepted = match attach_to(route, reference, candidates, targets) {
             Err(problem) => Err(problem),
             Ok(found) => match &verdict.unusable {
                 Some(problem) => Err(problem.clone()),
@@ -66,8 +66,8 @@ pub(super) fn attach(
                 }
             },
         };
-        let section = parent.section.as_deref().map(Into::into);
-        let scope = Scope::Parent { index, gateway, section, port: parent.port };
+        let parent = Parent { kind: ParentKind::Gateway, name: gateway };
+        let scope = Scope::Parent { index, parent, reference: reference.clone() };
         scopes.push(ScopeStatus::new(scope, conditions::parent(&accepted, verdict)));
     }
     let status = ObjectStatus {
@@ -75,6 +75,7 @@ pub(super) fn attach(
         name: route.meta.name.clone(),
         observed_generation: route.meta.generation,
         addresses: Vec::new(),
+        attached_listener_sets: None,
         scopes,
     };
     (status, attachments)

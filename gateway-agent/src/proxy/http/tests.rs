@@ -53,7 +53,7 @@ fn route_name() -> RouteName {
 }
 
 fn listener_name() -> ListenerName {
-    ListenerName { gateway: object("gateway"), section: "http".into() }
+    ListenerName::of_gateway(&object("gateway"), &"http".into())
 }
 
 fn virtual_listener(hosts: HostTable<Arc<VirtualHost>>) -> HttpVirtualListener {

@@ -125,7 +125,7 @@ fn object(name: &str) -> ObjectName {
 }
 
 pub(super) fn listener(key: ListenerKey, protocol: Protocol) -> Listener {
-    let name = ListenerName { gateway: object("gw"), section: format!("port-{}", key.port).into() };
+    let name = ListenerName::of_gateway(&object("gw"), &format!("port-{}", key.port).into());
     Listener { key, names: [name].into(), protocol }
 }
 
@@ -168,7 +168,7 @@ pub(super) fn tls(key: ListenerKey, hosts: &[(Option<&str>, Option<&[SocketAddr]
         let route = RouteName { kind: RouteKind::Tls, object: object(host.unwrap_or("any")) };
         routes.insert(*host, Arc::new(TlsRule { route, split }));
     }
-    let listener_name = ListenerName { gateway: object("gw"), section: format!("port-{}", key.port).into() };
+    let listener_name = ListenerName::of_gateway(&object("gw"), &format!("port-{}", key.port).into());
     let mut table = TlsTable::default();
     table.listeners.insert(
         None,
@@ -252,7 +252,7 @@ pub(super) fn http(key: ListenerKey, addresses: &[SocketAddr]) -> Listener {
     };
     let mut hosts = HostTable::default();
     hosts.insert(None, Arc::new(VirtualHost::new(vec![every])));
-    let name = ListenerName { gateway: object("gw"), section: format!("port-{}", key.port).into() };
+    let name = ListenerName::of_gateway(&object("gw"), &format!("port-{}", key.port).into());
     let mut table = HttpTable::default();
     table.listeners.insert(
         None,

@@ -1,4 +1,5 @@
 use std::collections::BTreeMap;
+use std::sync::Arc;
 
 use serde_json::json;
 
@@ -12,25 +13,18 @@ use crate::translate::{Config, translate};
 const REVISION: Revision = Revision(7);
 
 fn config() -> Config {
-    Config {
-        gateway_class_names: vec!["gateway-agent".into()],
-        controller_name: "gateway-agent.dev/agent".into(),
-        addresses: Vec::new(),
-        local_addresses: vec!["192.0.2.1".parse().unwrap()],
-        admin_port: 9901,
-        source_ports: 10_000..=29_999,
-    }
+    Config { local_addresses: vec!["192.0.2.1".parse().unwrap()], ..Config::default() }
 }
 
 /// A Gateway with listeners `http` on 80 and `tcp` on 90.
-fn statuses() -> Vec<ObjectStatus> {
+fn statuses() -> Vec<Arc<ObjectStatus>> {
     let listeners = json!([
         {"name": "http", "protocol": "HTTP", "port": 80}, {"name": "tcp", "protocol": "TCP", "port": 90},
     ]);
     translated(&[gateway("gw", listeners)])
 }
 
-fn translated(objects: &[crate::api::Object]) -> Vec<ObjectStatus> {
+fn translated(objects: &[crate::api::Object]) -> Vec<Arc<ObjectStatus>> {
     let mut store = Store::default();
     store.replace_all(objects);
     translate(&store, &config()).statuses
@@ -53,13 +47,13 @@ fn failed(reason: &'static str) -> Served {
 }
 
 /// `STATUS/REASON: message` of a condition of the Gateway (section "") or of one of its listeners.
-fn condition(statuses: &[ObjectStatus], section: &str, kind: &str) -> (String, String) {
+fn condition(statuses: &[Arc<ObjectStatus>], section: &str, kind: &str) -> (String, String) {
     let scope = if section.is_empty() { Scope::Object } else { Scope::Listener(section.into()) };
     let found = statuses[0].scope(&scope).unwrap().condition(kind).unwrap();
     (format!("{:?}/{}", found.status, found.reason), found.message.clone())
 }
 
-fn verdict(statuses: &[ObjectStatus], section: &str, kind: &str) -> String {
+fn verdict(statuses: &[Arc<ObjectStatus>], section: &str, kind: &str) -> String {
     condition(statuses, section, kind).0
 }
 

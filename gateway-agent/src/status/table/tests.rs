@@ -1,16 +1,19 @@
+use std::sync::Arc;
+
 use expect_test::expect;
 
 use super::{changed, render};
 use crate::snapshot::ObjectName;
 use crate::status::names::{kind, reason};
 use crate::status::view::ObjectView;
-use crate::status::{Condition, ObjectStatus, Scope, ScopeStatus};
+use crate::status::{Condition, ObjectStatus, Parent, ParentKind, Scope, ScopeStatus};
+use crate::store::objects::ParentRef;
 
 fn name(name: &str) -> ObjectName {
     ObjectName { namespace: "default".into(), name: name.into() }
 }
 
-fn gateway() -> ObjectStatus {
+fn gateway() -> Arc<ObjectStatus> {
     let accepted = Condition::new(kind::ACCEPTED, true, reason::ACCEPTED, "the listener is valid");
     let programmed = Condition::new(kind::PROGRAMMED, true, reason::PROGRAMMED, "tcp/*:80 by bind");
     let calm = Condition::new(kind::CONFLICTED, false, reason::NO_CONFLICTS, "no conflicts");
@@ -18,31 +21,42 @@ fn gateway() -> ObjectStatus {
     listener.attached_routes = 1;
     listener.supported_kinds = vec!["HTTPRoute"];
     let valid = Condition::new(kind::ACCEPTED, true, reason::ACCEPTED, "the Gateway is valid");
-    ObjectStatus {
+    Arc::new(ObjectStatus {
         kind: "Gateway",
         name: name("gw"),
         observed_generation: 3,
         addresses: vec!["192.0.2.1".parse().unwrap()],
+        attached_listener_sets: Some(2),
         scopes: vec![ScopeStatus::new(Scope::Object, vec![valid]), listener],
-    }
+    })
 }
 
-fn route(route: &str, message: &str) -> ObjectStatus {
+fn route(route: &str, message: &str) -> Arc<ObjectStatus> {
     let refused = Condition::new(kind::ACCEPTED, false, reason::NO_MATCHING_PARENT, message);
-    let scope = Scope::Parent { index: 0, gateway: name("gw"), section: Some("http".into()), port: Some(80) };
-    ObjectStatus {
+    let reference = ParentRef {
+        group: None,
+        kind: None,
+        namespace: None,
+        name: "gw".into(),
+        section: Some("http".into()),
+        port: Some(80),
+    };
+    let parent = Parent { kind: ParentKind::Gateway, name: name("gw") };
+    let scope = Scope::Parent { index: 0, parent, reference };
+    Arc::new(ObjectStatus {
         kind: "HTTPRoute",
         name: name(route),
         observed_generation: 1,
         addresses: Vec::new(),
+        attached_listener_sets: None,
         scopes: vec![ScopeStatus::new(scope, vec![refused])],
-    }
+    })
 }
 
 #[test]
 fn columns_are_aligned_and_repeated_cells_left_out() {
     let mut orphan = route("orphan", "");
-    orphan.scopes.clear();
+    Arc::make_mut(&mut orphan).scopes.clear();
     expect![[r#"
         KIND       NAMESPACE/NAME  SCOPE               CONDITION   STATUS  REASON            MESSAGE
         Gateway    default/gw      addresses           -           -       -                 192.0.2.1
@@ -75,15 +89,27 @@ fn only_what_differs_is_shown() {
 }
 
 #[test]
+fn objects_of_two_lists_are_told_apart_wherever_they_stand() {
+    let all = [gateway(), route("a", "x"), route("b", "x"), route("c", "x")];
+    for kept in 0..16_usize {
+        let some: Vec<_> = (0..4).filter(|bit| kept >> bit & 1 == 1).map(|bit| all[bit].clone()).collect();
+        let changes = changed(&some, &all);
+        assert_eq!((changes.updated.len(), changes.removed.len()), (4 - some.len(), 0));
+        let changes = changed(&all, &some);
+        assert_eq!((changes.updated.len(), changes.removed.len()), (0, 4 - some.len()));
+    }
+}
+
+#[test]
 fn json_has_the_names_of_the_kubernetes_status() {
     let view =
-        serde_json::to_value([ObjectView::from(&gateway()), ObjectView::from(&route("a", "x"))]).unwrap();
+        serde_json::to_value([ObjectView::from(&*gateway()), ObjectView::from(&*route("a", "x"))]).unwrap();
     assert_eq!(
         view,
         serde_json::json!([
             {
                 "kind": "Gateway", "namespace": "default", "name": "gw", "observedGeneration": 3,
-                "addresses": ["192.0.2.1"],
+                "addresses": ["192.0.2.1"], "attachedListenerSets": 2,
                 "conditions": [
                     {"type": "Accepted", "status": "True", "reason": "Accepted", "message": "the Gateway is valid"},
                 ],
@@ -99,7 +125,7 @@ fn json_has_the_names_of_the_kubernetes_status() {
             {
                 "kind": "HTTPRoute", "namespace": "default", "name": "a", "observedGeneration": 1,
                 "parents": [{
-                    "namespace": "default", "name": "gw", "sectionName": "http", "port": 80,
+                    "kind": "Gateway", "namespace": "default", "name": "gw", "sectionName": "http", "port": 80,
                     "conditions": [
                         {"type": "Accepted", "status": "False", "reason": "NoMatchingParent", "message": "x"},
                     ],

@@ -4,19 +4,24 @@ use std::net::IpAddr;
 use std::sync::Arc;
 
 use k8s_openapi::api::core::v1::{
-    ConfigMap as ApiConfigMap, Namespace as ApiNamespace, Secret as ApiSecret, Service as ApiService,
+    ConfigMap as ApiConfigMap, LoadBalancerIngress, Namespace as ApiNamespace, Secret as ApiSecret,
+    Service as ApiService, ServicePort as ApiServicePort, ServiceSpec,
 };
 use k8s_openapi::api::discovery::v1::{Endpoint as ApiEndpoint, EndpointSlice as ApiSlice};
+use k8s_openapi::apimachinery::pkg::util::intstr::IntOrString;
 
 use super::{optional, shared};
 use crate::api::ReferenceGrant as ApiGrant;
 use crate::snapshot::Transport;
 use crate::store::objects::{
     ConfigMap, Endpoint, EndpointSlice, GrantFrom, GrantTo, Namespace, ReferenceGrant, Secret, Service,
-    ServicePort, SlicePort,
+    ServiceIngress, ServicePort, ServiceType, SlicePort,
 };
 
 const SERVICE_NAME_LABEL: &str = "kubernetes.io/service-name";
+
+/// Prefixes of the labels of Services that mean something here.
+const KEPT_LABELS: [&str; 2] = ["gateway.networking.k8s.io/", "gateway-agent.dev/"];
 
 /// Absent means TCP, in Services and slices alike.
 fn transport(protocol: Option<&str>) -> Option<Transport> {
@@ -30,20 +35,59 @@ fn transport(protocol: Option<&str>) -> Option<Transport> {
 pub(in crate::store) fn service(service: &ApiService) -> Service {
     let spec = service.spec.as_ref();
     let ports = spec.and_then(|spec| spec.ports.as_deref()).unwrap_or_default();
+    let ingress =
+        service.status.as_ref().and_then(|status| status.load_balancer.as_ref()?.ingress.as_deref());
     Service {
-        is_external_name: spec.and_then(|spec| spec.type_.as_deref()) == Some("ExternalName"),
-        ports: ports
+        kind: match spec.and_then(|spec| spec.type_.as_deref()) {
+            Some("ExternalName") => ServiceType::ExternalName,
+            Some("LoadBalancer") => ServiceType::LoadBalancer,
+            Some("NodePort") => ServiceType::NodePort,
+            _ => ServiceType::ClusterIp,
+        },
+        labels: service
+            .metadata
+            .labels
             .iter()
-            .filter_map(|port| {
-                Some(ServicePort {
-                    name: shared(port.name.as_deref().unwrap_or_default()),
-                    port: u16::try_from(port.port).ok()?,
-                    transport: transport(port.protocol.as_deref()),
-                    app_protocol: optional(port.app_protocol.as_ref()),
-                })
-            })
+            .flatten()
+            .filter(|(key, _)| KEPT_LABELS.iter().any(|prefix| key.starts_with(prefix)))
+            .map(|(key, value)| (shared(key), shared(value)))
             .collect(),
+        cluster_addresses: spec.map(cluster_addresses).unwrap_or_default(),
+        ingress: ingress.unwrap_or_default().iter().filter_map(service_ingress).collect(),
+        ports: ports.iter().filter_map(service_port).collect(),
     }
+}
+
+fn cluster_addresses(spec: &ServiceSpec) -> Vec<IpAddr> {
+    // `clusterIPs` repeats `clusterIP`; a headless Service says `None` in both.
+    let all = spec.cluster_ips.iter().flatten();
+    let mut addresses: Vec<IpAddr> = all.filter_map(|address| address.parse().ok()).collect();
+    if addresses.is_empty() {
+        addresses.extend(spec.cluster_ip.iter().filter_map(|address| address.parse::<IpAddr>().ok()));
+    }
+    addresses
+}
+
+fn service_ingress(ingress: &LoadBalancerIngress) -> Option<ServiceIngress> {
+    let address = ingress.ip.as_ref().and_then(|address| address.parse().ok());
+    address
+        .map(ServiceIngress::Address)
+        .or_else(|| Some(ServiceIngress::Hostname(shared(ingress.hostname.as_ref()?))))
+}
+
+fn service_port(port: &ApiServicePort) -> Option<ServicePort> {
+    let target = match &port.target_port {
+        Some(IntOrString::Int(target)) => Some(*target),
+        Some(IntOrString::String(_)) | None => None,
+    };
+    Some(ServicePort {
+        name: shared(port.name.as_deref().unwrap_or_default()),
+        port: u16::try_from(port.port).ok()?,
+        target_port: super::port(target),
+        node_port: super::port(port.node_port),
+        transport: transport(port.protocol.as_deref()),
+        app_protocol: optional(port.app_protocol.as_ref()),
+    })
 }
 
 pub(in crate::store) fn endpoint_slice(slice: &ApiSlice) -> EndpointSlice {

@@ -1,38 +1,126 @@
-//! Gateway.
+//! Gateway and ListenerSet.
+
+use std::collections::BTreeMap;
+use std::net::IpAddr;
+use std::sync::Arc;
 
 use super::{hostname, meta, optional, port, shared};
-use crate::api::Gateway as ApiGateway;
 use crate::api::gateways::{
-    GatewayListeners, GatewayListenersAllowedRoutes, GatewayListenersAllowedRoutesKinds,
-    GatewayListenersAllowedRoutesNamespacesFrom, GatewayListenersAllowedRoutesNamespacesSelector,
-    GatewayListenersTlsMode, GatewaySpec,
+    GatewayAllowedListeners, GatewayAllowedListenersNamespacesFrom, GatewayInfrastructure, GatewayListeners,
+    GatewayListenersAllowedRoutesNamespacesFrom, GatewayListenersTlsMode, GatewaySpec, GatewayStatus,
+    GatewayTls as ApiTls, GatewayTlsFrontendDefaultValidationMode,
+    GatewayTlsFrontendPerPortTlsValidationMode,
 };
+use crate::api::listenersets::{
+    ListenerSetListeners, ListenerSetListenersAllowedRoutesNamespacesFrom, ListenerSetListenersTlsMode,
+};
+use crate::api::{Gateway as ApiGateway, ListenerSet as ApiSet};
 use crate::store::objects::{
-    AddressKind, GATEWAY_GROUP, Gateway, GatewayAddress, GatewayListener, GroupKind, LabelRequirement,
-    LabelSelector, ListenerProtocol, LocalRef, NamespaceFilter,
+    AddressKind, ClientValidation, GATEWAY_GROUP, Gateway, GatewayAddress, GatewayTls, GroupKind,
+    Infrastructure, LabelRequirement, LabelSelector, ListenerProtocol, ListenerSet, ListenerSetFilter,
+    ListenerSpec, ListenerTls, LocalRef, NamespaceFilter, ObjectRef,
 };
+
+// The generated types repeat the same shape under another name wherever it occurs.
+
+macro_rules! label_selector {
+    ($selector:expr) => {{
+        let labels = $selector.match_labels.iter().flatten();
+        let labels = labels.map(|(key, value)| LabelRequirement::In(key.clone(), vec![value.clone()]));
+        let expressions = $selector.match_expressions.iter().flatten().map(|expression| {
+            requirement(&expression.key, &expression.operator, expression.values.as_deref())
+        });
+        LabelSelector { requirements: labels.chain(expressions).collect() }
+    }};
+}
+
+macro_rules! object_ref {
+    ($reference:expr, $kind:literal) => {
+        ObjectRef {
+            group: shared($reference.group.as_deref().unwrap_or_default()),
+            kind: shared($reference.kind.as_deref().unwrap_or($kind)),
+            namespace: optional($reference.namespace.as_ref()),
+            name: shared(&$reference.name),
+        }
+    };
+}
+
+macro_rules! client_validation {
+    ($validation:expr, $mode:ident) => {
+        ClientValidation {
+            authorities: $validation
+                .ca_certificate_refs
+                .iter()
+                .map(|authority| ObjectRef {
+                    group: shared(&authority.group),
+                    kind: shared(&authority.kind),
+                    namespace: optional(authority.namespace.as_ref()),
+                    name: shared(&authority.name),
+                })
+                .collect(),
+            allows_insecure_fallback: $validation.mode == Some($mode::AllowInsecureFallback),
+        }
+    };
+}
+
+macro_rules! listener {
+    ($listener:expr, $mode:ident, $from:ident) => {{
+        let tls = $listener.tls.as_ref();
+        let is_passthrough = tls.and_then(|tls| tls.mode.as_ref()) == Some(&$mode::Passthrough);
+        let protocol = protocol(&$listener.protocol, is_passthrough);
+        // Protocols without a notion of hostnames ignore the field (`Listener.hostname`).
+        let has_hostname = !matches!(protocol, ListenerProtocol::Tcp | ListenerProtocol::Udp);
+        let pattern = $listener.hostname.as_deref().filter(|name| has_hostname && !name.is_empty());
+        let allowed = $listener.allowed_routes.as_ref();
+        let kinds = allowed.and_then(|allowed| allowed.kinds.as_deref()).filter(|kinds| !kinds.is_empty());
+        let namespaces = allowed.and_then(|allowed| allowed.namespaces.as_ref());
+        Arc::new(ListenerSpec {
+            name: shared(&$listener.name),
+            hostname: pattern.map(hostname),
+            port: port(Some($listener.port)),
+            protocol,
+            tls: ListenerTls {
+                certificates: tls
+                    .and_then(|tls| tls.certificate_refs.as_deref())
+                    .unwrap_or_default()
+                    .iter()
+                    .map(|certificate| object_ref!(certificate, "Secret"))
+                    .collect(),
+                options: tls
+                    .and_then(|tls| tls.options.as_ref())
+                    .into_iter()
+                    .flat_map(BTreeMap::keys)
+                    .map(|key| shared(key))
+                    .collect(),
+            },
+            kinds: kinds.map(|kinds| {
+                let kinds = kinds.iter().map(|kind| GroupKind {
+                    group: shared(kind.group.as_deref().unwrap_or(GATEWAY_GROUP)),
+                    kind: shared(&kind.kind),
+                });
+                kinds.collect()
+            }),
+            namespaces: match namespaces.and_then(|namespaces| namespaces.from.as_ref()) {
+                None | Some($from::Same) => NamespaceFilter::Same,
+                Some($from::All) => NamespaceFilter::All,
+                Some($from::Selector) => {
+                    let selector = namespaces.and_then(|namespaces| namespaces.selector.as_ref());
+                    NamespaceFilter::Selector(
+                        selector.map(|selector| label_selector!(selector)).unwrap_or_default(),
+                    )
+                }
+            },
+        })
+    }};
+}
 
 pub(in crate::store) fn gateway(gateway: &ApiGateway, order: u64) -> Gateway {
     // Destructured fully, so that a field of a newer API cannot be passed over.
     let GatewaySpec { addresses, allowed_listeners, gateway_class_name, infrastructure, listeners, tls } =
         &gateway.spec;
-    let mut ignored = Vec::new();
-    if allowed_listeners.is_some() {
-        ignored.push("spec.allowedListeners");
-    }
-    if let Some(infrastructure) = infrastructure {
-        if infrastructure.labels.is_some() {
-            ignored.push("spec.infrastructure.labels");
-        }
-        if infrastructure.annotations.is_some() {
-            ignored.push("spec.infrastructure.annotations");
-        }
-    }
-    if tls.is_some() {
-        ignored.push("spec.tls");
-    }
-    let parameters =
-        infrastructure.as_ref().and_then(|infrastructure| infrastructure.parameters_ref.as_ref());
+    let listener = |listener: &GatewayListeners| {
+        listener!(listener, GatewayListenersTlsMode, GatewayListenersAllowedRoutesNamespacesFrom)
+    };
     Gateway {
         meta: meta(&gateway.metadata, order),
         class: shared(gateway_class_name),
@@ -48,80 +136,115 @@ pub(in crate::store) fn gateway(gateway: &ApiGateway, order: u64) -> Gateway {
                 value: optional(address.value.as_ref()).filter(|value| !value.is_empty()),
             })
             .collect(),
-        parameters: parameters.map(|parameters| LocalRef {
+        observed_addresses: gateway.status.as_ref().map(observed_addresses).unwrap_or_default(),
+        infrastructure: infrastructure.as_ref().map(self::infrastructure).unwrap_or_default(),
+        allowed_listeners: allowed_listeners
+            .as_ref()
+            .map_or(ListenerSetFilter::None, self::allowed_listeners),
+        tls: tls.as_ref().map(self::tls).unwrap_or_default(),
+    }
+}
+
+pub(in crate::store) fn listener_set(set: &ApiSet, order: u64) -> ListenerSet {
+    let parent = &set.spec.parent_ref;
+    let listener = |listener: &ListenerSetListeners| {
+        listener!(listener, ListenerSetListenersTlsMode, ListenerSetListenersAllowedRoutesNamespacesFrom)
+    };
+    ListenerSet {
+        meta: meta(&set.metadata, order),
+        parent: ObjectRef {
+            group: shared(parent.group.as_deref().unwrap_or(GATEWAY_GROUP)),
+            kind: shared(parent.kind.as_deref().unwrap_or("Gateway")),
+            namespace: optional(parent.namespace.as_ref()),
+            name: shared(&parent.name),
+        },
+        listeners: set.spec.listeners.iter().map(listener).collect(),
+    }
+}
+
+fn observed_addresses(status: &GatewayStatus) -> Vec<IpAddr> {
+    let addresses = status.addresses.iter().flatten();
+    addresses
+        .filter(|address| matches!(address.r#type.as_deref(), None | Some("IPAddress")))
+        .filter_map(|address| address.value.parse().ok())
+        .collect()
+}
+
+fn infrastructure(infrastructure: &GatewayInfrastructure) -> Infrastructure {
+    let texts = |texts: Option<&BTreeMap<String, String>>| -> BTreeMap<Arc<str>, Arc<str>> {
+        texts.into_iter().flatten().map(|(key, value)| (shared(key), shared(value))).collect()
+    };
+    Infrastructure {
+        labels: texts(infrastructure.labels.as_ref()),
+        annotations: texts(infrastructure.annotations.as_ref()),
+        parameters: infrastructure.parameters_ref.as_ref().map(|parameters| LocalRef {
             group: shared(&parameters.group),
             kind: shared(&parameters.kind),
             name: shared(&parameters.name),
         }),
-        ignored,
     }
 }
 
-fn listener(listener: &GatewayListeners) -> GatewayListener {
-    let GatewayListeners { allowed_routes, hostname: name_pattern, name, port: number, protocol, tls } =
-        listener;
-    let mode = tls.as_ref().and_then(|tls| tls.mode.as_ref());
-    let protocol = match (protocol.as_str(), mode) {
-        ("HTTP", _) => ListenerProtocol::Http,
-        ("HTTPS", _) => ListenerProtocol::Https,
-        ("TLS", Some(GatewayListenersTlsMode::Passthrough)) => ListenerProtocol::TlsPassthrough,
-        // `tls.mode` defaults to Terminate.
-        ("TLS", None | Some(GatewayListenersTlsMode::Terminate)) => ListenerProtocol::TlsTerminate,
-        ("TCP", _) => ListenerProtocol::Tcp,
-        ("UDP", _) => ListenerProtocol::Udp,
-        (other, _) => ListenerProtocol::Other(shared(other)),
-    };
-    // Protocols without a notion of hostnames ignore the field (`Listener.hostname`).
-    let has_hostname = !matches!(protocol, ListenerProtocol::Tcp | ListenerProtocol::Udp);
-    let pattern = name_pattern.as_deref().filter(|name| has_hostname && !name.is_empty());
-    GatewayListener {
-        name: shared(name),
-        hostname: pattern.map(hostname),
-        port: port(Some(*number)),
-        protocol,
-        kinds: allowed_routes.as_ref().and_then(allowed_kinds),
-        namespaces: allowed_routes.as_ref().map_or(NamespaceFilter::Same, namespace_filter),
-    }
-}
-
-fn allowed_kinds(allowed: &GatewayListenersAllowedRoutes) -> Option<Vec<GroupKind>> {
-    let kinds = allowed.kinds.as_deref().filter(|kinds| !kinds.is_empty())?;
-    let convert = |kind: &GatewayListenersAllowedRoutesKinds| GroupKind {
-        group: shared(kind.group.as_deref().unwrap_or(GATEWAY_GROUP)),
-        kind: shared(&kind.kind),
-    };
-    Some(kinds.iter().map(convert).collect())
-}
-
-fn namespace_filter(allowed: &GatewayListenersAllowedRoutes) -> NamespaceFilter {
+/// ListenerSets are refused by default.
+fn allowed_listeners(allowed: &GatewayAllowedListeners) -> ListenerSetFilter {
     let Some(namespaces) = &allowed.namespaces else {
-        return NamespaceFilter::Same;
+        return ListenerSetFilter::None;
     };
-    match namespaces.from {
-        None | Some(GatewayListenersAllowedRoutesNamespacesFrom::Same) => NamespaceFilter::Same,
-        Some(GatewayListenersAllowedRoutesNamespacesFrom::All) => NamespaceFilter::All,
-        Some(GatewayListenersAllowedRoutesNamespacesFrom::Selector) => {
-            NamespaceFilter::Selector(namespaces.selector.as_ref().map(label_selector).unwrap_or_default())
+    ListenerSetFilter::Some(match namespaces.from {
+        None | Some(GatewayAllowedListenersNamespacesFrom::None) => return ListenerSetFilter::None,
+        Some(GatewayAllowedListenersNamespacesFrom::All) => NamespaceFilter::All,
+        Some(GatewayAllowedListenersNamespacesFrom::Same) => NamespaceFilter::Same,
+        Some(GatewayAllowedListenersNamespacesFrom::Selector) => {
+            let selector = namespaces.selector.as_ref();
+            NamespaceFilter::Selector(selector.map(|selector| label_selector!(selector)).unwrap_or_default())
         }
+    })
+}
+
+fn tls(tls: &ApiTls) -> GatewayTls {
+    let certificate = tls.backend.as_ref().and_then(|backend| backend.client_certificate_ref.as_ref());
+    let frontend = tls.frontend.as_ref();
+    let per_port = frontend.and_then(|frontend| frontend.per_port.as_deref()).unwrap_or_default();
+    GatewayTls {
+        client_certificate: certificate.map(|certificate| object_ref!(certificate, "Secret")),
+        has_frontend: frontend.is_some(),
+        frontend_default: frontend.and_then(|frontend| {
+            let validation = frontend.default.validation.as_ref()?;
+            Some(client_validation!(validation, GatewayTlsFrontendDefaultValidationMode))
+        }),
+        frontend_per_port: per_port
+            .iter()
+            .map(|entry| {
+                let validation = entry.tls.validation.as_ref();
+                let validation = validation.map(|validation| {
+                    client_validation!(validation, GatewayTlsFrontendPerPortTlsValidationMode)
+                });
+                (entry.port, validation)
+            })
+            .collect(),
     }
 }
 
-fn label_selector(selector: &GatewayListenersAllowedRoutesNamespacesSelector) -> LabelSelector {
-    let labels = selector
-        .match_labels
-        .iter()
-        .flatten()
-        .map(|(key, value)| LabelRequirement::In(key.clone(), vec![value.clone()]));
-    let expressions = selector.match_expressions.iter().flatten().map(|expression| {
-        let key = expression.key.clone();
-        let values = expression.values.clone().unwrap_or_default();
-        match expression.operator.as_str() {
-            "In" => LabelRequirement::In(key, values),
-            "NotIn" => LabelRequirement::NotIn(key, values),
-            "Exists" => LabelRequirement::Exists(key),
-            "DoesNotExist" => LabelRequirement::DoesNotExist(key),
-            _ => LabelRequirement::Unknown(expression.operator.clone()),
-        }
-    });
-    LabelSelector { requirements: labels.chain(expressions).collect() }
+fn protocol(name: &str, is_passthrough: bool) -> ListenerProtocol {
+    match name {
+        "HTTP" => ListenerProtocol::Http,
+        "HTTPS" => ListenerProtocol::Https,
+        "TLS" if is_passthrough => ListenerProtocol::TlsPassthrough,
+        // `tls.mode` defaults to Terminate.
+        "TLS" => ListenerProtocol::TlsTerminate,
+        "TCP" => ListenerProtocol::Tcp,
+        "UDP" => ListenerProtocol::Udp,
+        other => ListenerProtocol::Other(shared(other)),
+    }
+}
+
+fn requirement(key: &str, operator: &str, values: Option<&[String]>) -> LabelRequirement {
+    let values = || values.unwrap_or_default().to_vec();
+    match operator {
+        "In" => LabelRequirement::In(key.into(), values()),
+        "NotIn" => LabelRequirement::NotIn(key.into(), values()),
+        "Exists" => LabelRequirement::Exists(key.into()),
+        "DoesNotExist" => LabelRequirement::DoesNotExist(key.into()),
+        other => LabelRequirement::Unknown(other.into()),
+    }
 }

@@ -1,6 +1,7 @@
 //! Shared by the tests: objects in, what a client or a user would see out.
 
 use std::net::IpAddr;
+use std::sync::Arc;
 
 use serde_json::{Value, json};
 
@@ -15,12 +16,8 @@ use crate::translate::{Config, Translation, translate};
 
 pub(super) fn config() -> Config {
     Config {
-        gateway_class_names: vec!["gateway-agent".into()],
-        controller_name: "gateway-agent.dev/agent".into(),
-        addresses: Vec::new(),
         local_addresses: vec!["192.0.2.1".parse().unwrap(), "2001:db8::1".parse().unwrap()],
-        admin_port: 9901,
-        source_ports: 10_000..=29_999,
+        ..Config::default()
     }
 }
 
@@ -152,7 +149,7 @@ impl Translation {
 
     pub(super) fn status(&self, kind: &str, name: &str) -> &ObjectStatus {
         let (namespace, name) = name.split_once('/').unwrap_or(("default", name));
-        let is_it = |status: &&ObjectStatus| {
+        let is_it = |status: &&Arc<ObjectStatus>| {
             status.kind == kind && &*status.name.namespace == namespace && &*status.name.name == name
         };
         self.statuses.iter().find(is_it).unwrap_or_else(|| panic!("no status of {kind} {namespace}/{name}"))

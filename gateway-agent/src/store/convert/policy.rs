@@ -1,0 +1,53 @@
+//! BackendTLSPolicy.
+
+use super::{hostname, meta, optional, shared};
+use crate::api::BackendTlsPolicy as ApiPolicy;
+use crate::api::backendtlspolicies::{BackendTlsPolicySpec, BackendTlsPolicyValidation};
+use crate::store::objects::{AlternativeName, BackendTlsPolicy, LocalRef, PolicyTarget};
+
+pub(in crate::store) fn backend_tls_policy(policy: &ApiPolicy, order: u64) -> BackendTlsPolicy {
+    // Destructured fully, so that a field of a newer API cannot be passed over.
+    let BackendTlsPolicySpec { options, target_refs, validation } = &policy.spec;
+    let BackendTlsPolicyValidation {
+        ca_certificate_refs,
+        hostname: name,
+        subject_alt_names,
+        well_known_ca_certificates,
+    } = validation;
+    BackendTlsPolicy {
+        meta: meta(&policy.metadata, order),
+        targets: target_refs
+            .iter()
+            .map(|target| PolicyTarget {
+                reference: LocalRef {
+                    group: shared(&target.group),
+                    kind: shared(&target.kind),
+                    name: shared(&target.name),
+                },
+                section: optional(target.section_name.as_ref()),
+            })
+            .collect(),
+        hostname: hostname(name),
+        authorities: ca_certificate_refs
+            .iter()
+            .flatten()
+            .map(|authority| LocalRef {
+                group: shared(&authority.group),
+                kind: shared(&authority.kind),
+                name: shared(&authority.name),
+            })
+            .collect(),
+        well_known_authorities: optional(well_known_ca_certificates.as_ref()),
+        alternative_names: subject_alt_names
+            .iter()
+            .flatten()
+            .filter_map(|name| match (&name.hostname, &name.uri) {
+                (Some(name), _) => Some(AlternativeName::Hostname(hostname(name))),
+                (None, Some(uri)) => Some(AlternativeName::Uri(shared(uri))),
+                // The schema wants the one that the type names.
+                (None, None) => None,
+            })
+            .collect(),
+        options: options.iter().flatten().map(|(key, _)| shared(key)).collect(),
+    }
+}

@@ -1,0 +1,73 @@
+//! What translation depends on beside the objects.
+
+use std::collections::BTreeSet;
+use std::net::IpAddr;
+use std::ops::RangeInclusive;
+use std::sync::Arc;
+
+use crate::snapshot::ObjectName;
+use crate::store::objects::Gateway;
+
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Config {
+    pub gateway_class_names: Vec<String>,
+    pub controller_name: String,
+    pub watched: Watched,
+    /// `--gateway`: the only Gateway that is served.
+    pub gateway: Option<ObjectName>,
+    /// Of `gateway_class_names`, those whose GatewayClass names another controller: their Gateways are left alone.
+    pub foreign_classes: BTreeSet<String>,
+    /// `--address`; empty: every address of the network namespace.
+    pub addresses: Vec<IpAddr>,
+    /// Addresses that the network namespace has now, loopback excluded, sorted.
+    pub local_addresses: Vec<IpAddr>,
+    /// TCP port of the admin server, which no listener can have.
+    pub admin_port: u16,
+    /// Ports that the TC path draws from.
+    pub source_ports: RangeInclusive<u16>,
+}
+
+/// Where objects are read. What is elsewhere cannot be seen, and a reference to it is not permitted.
+#[derive(Clone, Debug, Default, PartialEq, Eq)]
+pub enum Watched {
+    #[default]
+    All,
+    Namespaces(BTreeSet<Arc<str>>),
+}
+
+impl Default for Config {
+    /// As without any flag, on a machine without addresses.
+    fn default() -> Self {
+        Self {
+            gateway_class_names: vec!["gateway-agent".into()],
+            controller_name: "gateway-agent.dev/agent".into(),
+            watched: Watched::All,
+            gateway: None,
+            foreign_classes: BTreeSet::new(),
+            addresses: Vec::new(),
+            local_addresses: Vec::new(),
+            admin_port: 9901,
+            source_ports: 10_000..=29_999,
+        }
+    }
+}
+
+impl Config {
+    /// Whether this agent serves the Gateway and owns its status.
+    pub fn owns(&self, gateway: &Gateway) -> bool {
+        let name = &gateway.meta.name;
+        self.gateway_class_names.iter().any(|class| **class == *gateway.class)
+            && !self.foreign_classes.contains(&*gateway.class)
+            && self.watched.contains(&name.namespace)
+            && self.gateway.as_ref().is_none_or(|only| only == name)
+    }
+}
+
+impl Watched {
+    pub fn contains(&self, namespace: &str) -> bool {
+        match self {
+            Self::All => true,
+            Self::Namespaces(namespaces) => namespaces.contains(namespace),
+        }
+    }
+}
