@@ -2,6 +2,7 @@ package main
 
 import (
 	"context"
+	"errors"
 	"fmt"
 	"net/netip"
 	"os/exec"
@@ -103,6 +104,12 @@ func runLoadBalancer(ctx context.Context, kubeconfig string) error {
 	}
 	factory.Start(ctx.Done())
 	factory.WaitForCacheSync(ctx.Done())
+	// One that ran before has left its routes.
+	for _, pool := range pools {
+		if err := ip(ctx, "route", "flush", "root", pool.String()); err != nil {
+			return err
+		}
+	}
 	ticker := time.NewTicker(resync)
 	defer ticker.Stop()
 	for {
@@ -134,31 +141,32 @@ func (b *loadBalancer) pass(ctx context.Context) error {
 		}
 	}
 	wanted := map[string]string{}
+	// What is wrong with one Service holds up no other.
+	var failures []error
 	for _, service := range services {
 		if service.Spec.Type != core.ServiceTypeLoadBalancer || service.Spec.LoadBalancerClass != nil {
 			continue
 		}
 		ingress, err := addresses(service, taken)
-		if err != nil {
-			return err
-		}
-		if err := b.publish(ctx, service, ingress); err != nil {
-			return err
-		}
+		failures = append(failures, err, b.publish(ctx, service, ingress))
 		for _, one := range ingress {
 			if wanted[one.IP], err = b.route(service, one.IP); err != nil {
 				return err
 			}
 		}
 	}
-	return b.apply(ctx, wanted)
+	return errors.Join(append(failures, b.apply(ctx, wanted))...)
 }
 
-// addresses gives the address that spec.loadBalancerIP asks for if it is free; else it keeps what the Service has, and adds
-// the first free address of each family that it lacks.
+// addresses gives the address that spec.loadBalancerIP asks for if it is free; else it keeps what the Service has, and
+// adds the first free address of each family that it lacks. Where none is left it gives those of the other family, and
+// the error.
 func addresses(service *core.Service, taken map[string]bool) ([]core.LoadBalancerIngress, error) {
 	mode := core.LoadBalancerIPModeVIP
-	var result []core.LoadBalancerIngress
+	var (
+		result []core.LoadBalancerIngress
+		full   error
+	)
 	for _, family := range service.Spec.IPFamilies {
 		pool := pools[family]
 		address := ""
@@ -178,12 +186,13 @@ func addresses(service *core.Service, taken map[string]bool) ([]core.LoadBalance
 			}
 		}
 		if address == "" {
-			return nil, fmt.Errorf("no address of %s is left for %s/%s", pool, service.Namespace, service.Name)
+			full = fmt.Errorf("no address of %s is left for %s/%s", pool, service.Namespace, service.Name)
+			continue
 		}
 		taken[address] = true
 		result = append(result, core.LoadBalancerIngress{IP: address, IPMode: &mode})
 	}
-	return result, nil
+	return result, full
 }
 
 func (b *loadBalancer) publish(ctx context.Context, service *core.Service, ingress []core.LoadBalancerIngress) error {
@@ -197,8 +206,8 @@ func (b *loadBalancer) publish(ctx context.Context, service *core.Service, ingre
 	return err
 }
 
-// route has the next hops for one address of a Service: every node, or with the policy Local those with an endpoint
-// that serves. Without any it is unreachable, as an address is that no node announces.
+// route has the next hops for one address of a Service: every Ready node, or with the policy Local those with an
+// endpoint that serves. Without any it is unreachable, as an address is that no node announces.
 func (b *loadBalancer) route(service *core.Service, address string) (string, error) {
 	nodes, err := b.nodes.List(labels.Everything())
 	if err != nil {
@@ -213,7 +222,7 @@ func (b *loadBalancer) route(service *core.Service, address string) (string, err
 	is4 := netip.MustParseAddr(address).Is4()
 	var hops strings.Builder
 	for _, node := range nodes {
-		if isLocal && !serving[node.Name] {
+		if !isReady(node) || isLocal && !serving[node.Name] {
 			continue
 		}
 		for _, has := range node.Status.Addresses {
@@ -229,6 +238,12 @@ func (b *loadBalancer) route(service *core.Service, address string) (string, err
 	return hops.String(), nil
 }
 
+func isReady(node *core.Node) bool {
+	return slices.ContainsFunc(node.Status.Conditions, func(condition core.NodeCondition) bool {
+		return condition.Type == core.NodeReady && condition.Status == core.ConditionTrue
+	})
+}
+
 // serving names the nodes with a ready endpoint of the Service.
 func (b *loadBalancer) serving(service *core.Service) (map[string]bool, error) {
 	selector := labels.SelectorFromSet(labels.Set{discovery.LabelServiceName: service.Name})
@@ -239,8 +254,8 @@ func (b *loadBalancer) serving(service *core.Service) (map[string]bool, error) {
 	nodes := map[string]bool{}
 	for _, slice := range found {
 		for _, endpoint := range slice.Endpoints {
-			isReady := endpoint.Conditions.Ready == nil || *endpoint.Conditions.Ready
-			if isReady && endpoint.NodeName != nil {
+			serves := endpoint.Conditions.Ready == nil || *endpoint.Conditions.Ready
+			if serves && endpoint.NodeName != nil {
 				nodes[*endpoint.NodeName] = true
 			}
 		}

@@ -42,6 +42,22 @@ pub(super) fn load_balancer(folder: &Folder) -> Result<()> {
     Ok(())
 }
 
+/// The address that the Service had of that family is free then.
+pub(super) fn wanted_address(folder: &Folder) -> Result<()> {
+    let wanted = "172.31.1.77";
+    let old = balanced(folder)?;
+    inside(
+        folder,
+        &["patch", "service", "web", "--patch", &format!(r#"{{"spec":{{"loadBalancerIP":"{wanted}"}}}}"#)],
+    )?;
+    eventually_within(DEADLINE, &format!("the Service is at {wanted}"), || {
+        let addresses = balanced(folder)?;
+        ensure!(addresses[0] == wanted && addresses[1] == old[1], "{addresses:?}");
+        ensure!(route(&old[0])?.is_empty(), "{} is still routed", old[0]);
+        output(&mut curl(&["--fail", &url(wanted)])).map(drop)
+    })
+}
+
 pub(super) fn local_policy(folder: &Folder) -> Result<()> {
     inside(folder, &["patch", "service", "web", "--patch", r#"{"spec":{"externalTrafficPolicy":"Local"}}"#])?;
     inside(folder, &["scale", "deployment/web", "--replicas=1"])?;
@@ -55,6 +71,21 @@ pub(super) fn local_policy(folder: &Folder) -> Result<()> {
         eventually_within(DEADLINE, &format!("{address} answers"), || {
             output(&mut curl(&["--fail", &url(&address)])).map(drop)
         })?;
+    }
+    Ok(())
+}
+
+/// As elsewhere an address that nobody announces.
+pub(super) fn no_endpoint(folder: &Folder) -> Result<()> {
+    for (replicas, is_unreachable) in [(0, true), (1, false)] {
+        inside(folder, &["scale", "deployment/web", &format!("--replicas={replicas}")])?;
+        for address in balanced(folder)? {
+            eventually_within(DEADLINE, &format!("{address} follows {replicas} endpoints"), || {
+                let route = route(&address)?;
+                ensure!(route.starts_with("unreachable") == is_unreachable, "{route}");
+                Ok(())
+            })?;
+        }
     }
     Ok(())
 }
