@@ -6,6 +6,7 @@
 mod binaries;
 mod changed;
 mod job;
+mod on_cluster;
 mod step;
 
 use std::time::{Duration, Instant};
@@ -31,11 +32,12 @@ pub(crate) struct Args {
 /// waiting for a single-threaded link, a download or the interpreter.
 const LANES: [&[Step]; 2] = [
     &[Step::Fmt, Step::Tidy, Step::Deny, Step::Ebpf, Step::Build, Step::Units, Step::Clippy, Step::Doc],
-    &[Step::Kernels, Step::ClippyBpf, Step::Miri],
+    &[Step::ClusterBuild, Step::Kernels, Step::ClippyBpf, Step::Miri],
 ];
 
 /// Steps with real time in them, one after the other: on a machine that also compiles they would measure that.
-const ALONE: &[Step] = &[Step::Kernel, Step::Netns, Step::Demo, Step::Vm];
+const ALONE: &[Step] =
+    &[Step::Kernel, Step::Netns, Step::Demo, Step::Cluster, Step::Deploy, Step::Conformance, Step::Vm];
 
 struct Outcome {
     name: String,
@@ -61,7 +63,7 @@ pub(crate) fn run(args: &Args) -> Result<()> {
 
 fn everything() -> Result<Vec<Outcome>> {
     require_root(ALONE)?;
-    setup::prepare(&[Purpose::Test, Purpose::Demo])?;
+    setup::prepare(&[Purpose::Test, Purpose::Demo, Purpose::Cluster])?;
     let mut outcomes = std::thread::scope(|scope| {
         let lanes = LANES.map(|lane| scope.spawn(move || steps(lane)));
         lanes.into_iter().flat_map(|lane| lane.join().expect("a lane does not panic")).collect::<Vec<_>>()

@@ -1,5 +1,6 @@
 //! Steady requests from outside while something else happens, none of which may be lost.
 
+use std::io::{ErrorKind, Write as _};
 use std::net::{SocketAddr, TcpStream};
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering};
@@ -7,7 +8,7 @@ use std::thread::JoinHandle;
 use std::time::Duration;
 
 use anyhow::{Result, ensure};
-use lab::http::{Response, exchange};
+use lab::http::{Response, read_response};
 use lab::{Netns, client};
 
 /// Between two requests of one client: steady, and little against the machine's two cores.
@@ -81,14 +82,32 @@ fn request(
     if !keeps {
         return client::get(netns, to, host, "/");
     }
-    let mut stream = match kept.take() {
+    let request = format!("GET / HTTP/1.1\r\nHost: {host}\r\n\r\n");
+    // An idle connection may end at any time, also while a request is on its way: clients send such a request again
+    // (RFC 9112, section 9.3.1). Once a byte of the answer has come, it is lost.
+    let kept_alive = kept.take().and_then(|stream| {
+        (&stream).write_all(request.as_bytes()).is_ok().then_some(stream).filter(is_answered)
+    });
+    let mut stream = match kept_alive {
         Some(stream) => stream,
-        None => client::connect(netns, to)?,
+        None => {
+            let mut stream = client::connect(netns, to)?;
+            stream.write_all(request.as_bytes())?;
+            stream
+        }
     };
-    let response = exchange(&mut stream, format!("GET / HTTP/1.1\r\nHost: {host}\r\n\r\n").as_bytes())?;
+    let response = read_response(&mut stream, &mut Vec::new())?;
     let closes = response.header("connection").is_some_and(|value| value.eq_ignore_ascii_case("close"));
     if !closes {
         *kept = Some(stream);
     }
     Ok(response)
+}
+
+/// False at the end of the connection; an answer that never comes is an answer that is lost.
+fn is_answered(stream: &TcpStream) -> bool {
+    match stream.peek(&mut [0]) {
+        Ok(n_bytes) => n_bytes > 0,
+        Err(error) => !matches!(error.kind(), ErrorKind::ConnectionReset | ErrorKind::BrokenPipe),
+    }
 }

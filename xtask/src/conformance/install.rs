@@ -45,6 +45,9 @@ const SYSTEM: &str = "gateway-agent-system";
 pub(super) const SUITE_NAMESPACES: [&str; 3] =
     ["gateway-conformance-infra", "gateway-conformance-app-backend", "gateway-conformance-web-backend"];
 
+/// What the cluster's load balancer can be asked for; the suite asks for one address.
+const ASKABLE: &str = "--address-pool=172.31.1.0/24,fd31:1::/64";
+
 /// How long a rollout may take: two pods of one image that is on the nodes.
 const ROLLOUT: &str = "--timeout=120s";
 
@@ -53,13 +56,13 @@ pub(super) fn apply(mode: Mode, features: &[String]) -> Result<()> {
     match mode {
         Mode::Default => {
             apply_folder(&overlay("acknowledger", None, &[])?)?;
-            apply_folder(&overlay("all-namespaces", None, &[])?)?;
+            apply_folder(&overlay("all-namespaces", None, &[ASKABLE])?)?;
             rolled_out(SYSTEM, "gateway-agent-acknowledger")?;
         }
         Mode::RolesOnly => {
             namespaced::namespaces()?;
             let watched = format!("--watch-namespaces={}", namespaced::watched().join(","));
-            apply_folder(&overlay("deployment", Some(namespaced::HOME), &[&watched])?)?;
+            apply_folder(&overlay("deployment", Some(namespaced::HOME), &[&watched, ASKABLE])?)?;
             namespaced::acknowledge(features)?;
         }
     }

@@ -14,7 +14,7 @@ use crate::command::{cargo, output, program, root};
 use crate::libtest::Counts;
 
 /// Tests with root and the bpf target belong to the full run.
-const NOT_HERE: &[&str] = &["deploy-tests", "gateway-ebpf", "kernel-tests", "netns-tests"];
+const NOT_HERE: &[&str] = &["cluster-tests", "deploy-tests", "gateway-ebpf", "kernel-tests", "netns-tests"];
 
 /// Seconds when warm; a cold build takes minutes.
 const LIMIT: Duration = Duration::from_secs(20 * 60);

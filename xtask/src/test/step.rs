@@ -7,6 +7,7 @@ use clap::ValueEnum;
 
 use super::binaries::{self, Binary};
 use super::job::Log;
+use super::on_cluster;
 use crate::build_ebpf::cargo_for_bpf;
 use crate::command::{cargo, program, target_dir};
 use crate::libtest::Counts;
@@ -23,7 +24,7 @@ const KERNEL_TESTS: &str = "kernel-tests";
 const NETNS_TESTS: &str = "netns-tests";
 
 /// As above, and the test cluster.
-const DEPLOY_TESTS: &str = "deploy-tests";
+const CLUSTER_TESTS: &[&str] = &["deploy-tests", "cluster-tests"];
 
 #[derive(Clone, Copy, Debug, PartialEq, Eq, ValueEnum)]
 pub(super) enum Step {
@@ -53,6 +54,14 @@ pub(super) enum Step {
     Netns,
     /// The demo, which is also the way a new user comes in
     Demo,
+    /// The test cluster's programs and the conformance suite
+    ClusterBuild,
+    /// The test cluster itself: what it promises, and that nothing is left of it
+    Cluster,
+    /// The agent's control plane and its bases of deploy/ on the test cluster
+    Deploy,
+    /// The Gateway API's conformance suite
+    Conformance,
     /// The other kernels, brought here
     Kernels,
     /// The kernel programs on the other kernels
@@ -75,19 +84,28 @@ impl Step {
             Self::Kernel => "kernel",
             Self::Netns => "netns",
             Self::Demo => "demo",
+            Self::ClusterBuild => "cluster-build",
+            Self::Cluster => "cluster",
+            Self::Deploy => "deploy",
+            Self::Conformance => "conformance",
             Self::Kernels => "kernels",
             Self::Vm => "vm",
         }
     }
 
     pub(super) fn needs_root(self) -> bool {
-        matches!(self, Self::Kernel | Self::Netns | Self::Demo)
+        matches!(
+            self,
+            Self::Kernel | Self::Netns | Self::Demo | Self::Cluster | Self::Deploy | Self::Conformance
+        )
     }
 
     pub(super) fn needs(self) -> &'static [Self] {
         match self {
             Self::Units | Self::Kernel | Self::Netns | Self::Demo => &[Self::Ebpf, Self::Build],
             Self::Vm => &[Self::Ebpf, Self::Build, Self::Kernels],
+            Self::Cluster => &[Self::ClusterBuild],
+            Self::Deploy | Self::Conformance => &[Self::Ebpf, Self::Build, Self::ClusterBuild],
             _ => &[],
         }
     }
@@ -103,7 +121,8 @@ impl Step {
             Self::ClippyBpf => clippy_bpf(log)?,
             Self::Units => {
                 return run_binaries(log, |binary| {
-                    ![KERNEL_TESTS, NETNS_TESTS, DEPLOY_TESTS].contains(&binary.package.as_str())
+                    let package = binary.package.as_str();
+                    package != KERNEL_TESTS && package != NETNS_TESTS && !CLUSTER_TESTS.contains(&package)
                 });
             }
             Self::Doc => doc(log)?,
@@ -111,6 +130,12 @@ impl Step {
             Self::Kernel => return run_binaries(log, |binary| binary.package == KERNEL_TESTS),
             Self::Netns => return run_binaries(log, |binary| binary.package == NETNS_TESTS),
             Self::Demo => demo(log)?,
+            Self::ClusterBuild => on_cluster::build(log, STEP_LIMIT)?,
+            Self::Cluster => log.run(xtask(&["cluster", "test"]), STEP_LIMIT)?,
+            Self::Deploy => on_cluster::with_cluster(log, |log| {
+                run_binaries(log, |binary| CLUSTER_TESTS.contains(&binary.package.as_str())).map(drop)
+            })?,
+            Self::Conformance => on_cluster::with_cluster(log, on_cluster::conformance)?,
             Self::Kernels => log.run(xtask(&["vm", "--fetch"]), STEP_LIMIT)?,
             Self::Vm => vm(log)?,
         }
@@ -119,7 +144,7 @@ impl Step {
 }
 
 /// This very program, even if a build has meanwhile put another in its place.
-fn xtask(args: &[&str]) -> std::process::Command {
+pub(super) fn xtask(args: &[&str]) -> std::process::Command {
     let mut command = program("/proc/self/exe");
     command.args(args);
     command
