@@ -179,7 +179,7 @@ fn last_words(console: &Path) -> Vec<String> {
     let text = String::from_utf8_lossy(&text);
     let lines: Vec<&str> = text.lines().collect();
     let is_cause = |line: &&str| ["Oops", "BUG:", "panic"].iter().any(|word| line.contains(word));
-    let first = lines.iter().position(is_cause).unwrap_or(lines.len().saturating_sub(LINES_MAX));
+    let first = lines.iter().position(is_cause).unwrap_or_else(|| lines.len().saturating_sub(LINES_MAX));
     lines.iter().skip(first).take(LINES_MAX).map(|&line| line.to_owned()).collect()
 }
 
