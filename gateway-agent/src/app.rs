@@ -1,5 +1,6 @@
 //! Wiring: channels, runtimes, shutdown order. No logic.
 
+mod cluster;
 mod report;
 mod worker;
 

@@ -1,13 +1,18 @@
 //! The command line: the only module that reads argv and the environment.
 
+use std::collections::BTreeSet;
 use std::ffi::OsString;
 use std::net::{IpAddr, SocketAddr};
 use std::num::NonZeroUsize;
 use std::ops::RangeInclusive;
 use std::path::PathBuf;
+use std::sync::Arc;
 use std::time::Duration;
 
 use clap::{Args, Parser, Subcommand, ValueEnum};
+
+use crate::cluster::{Credentials, InCluster, MIN_DURATION, Scope};
+use crate::snapshot::ObjectName;
 
 /// A Gateway API implementation that needs rights in its own namespaces only.
 #[derive(Debug, Parser)]
@@ -51,8 +56,11 @@ pub enum LogFormat {
 #[derive(Clone, Debug, Args)]
 pub struct ServeArgs {
     /// Serve a folder of manifests, without a cluster.
-    #[arg(long, value_name = "DIR")]
+    #[arg(long, value_name = "DIR", conflicts_with_all = ["kubeconfig", "context", "watch_namespaces", "all_namespaces", "state_dir"])]
     pub manifests: Option<PathBuf>,
+
+    #[command(flatten)]
+    pub cluster: ClusterArgs,
 
     /// Which data paths may be used.
     #[arg(long, value_enum, default_value = "auto", env = "GATEWAY_AGENT_DATAPATH")]
@@ -110,6 +118,79 @@ pub struct ServeArgs {
     pub holder_fd: Option<i32>,
 }
 
+/// Where the objects come from.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub enum Source {
+    Manifests(PathBuf),
+    Cluster(Credentials),
+}
+
+/// Of the Kubernetes API; without effect with --manifests.
+#[derive(Clone, Debug, Args)]
+pub struct ClusterArgs {
+    /// Use this kubeconfig [default: the pod's service account].
+    #[arg(long, value_name = "FILE")]
+    pub kubeconfig: Option<PathBuf>,
+
+    /// Use this context of the kubeconfig [default: its current one].
+    #[arg(long, value_name = "NAME", requires = "kubeconfig")]
+    pub context: Option<String>,
+
+    /// Watch these namespaces [default: the pod's, or the context's].
+    #[arg(long, value_name = "NAME", value_delimiter = ',', value_parser = parse_namespace)]
+    pub watch_namespaces: Vec<String>,
+
+    /// Watch all namespaces; needs a ClusterRole.
+    #[arg(long, conflicts_with = "watch_namespaces")]
+    pub all_namespaces: bool,
+
+    /// Serve this Gateway and no other.
+    #[arg(long, value_name = "NAMESPACE/NAME", value_parser = parse_object_name)]
+    pub gateway: Option<ObjectName>,
+
+    /// Use only endpoints in the agent's own pod.
+    #[arg(long, requires = "gateway")]
+    pub local_endpoints: bool,
+
+    /// Keep the objects accepted last here, to serve from them at a start while the API is away. Holds Secrets: in a pod
+    /// a memory-backed volume.
+    #[arg(long, value_name = "DIR")]
+    pub state_dir: Option<PathBuf>,
+
+    /// How long others wait before they take over from an agent that fell silent.
+    #[arg(long, value_name = "SECONDS", default_value = "15", value_parser = clap::value_parser!(u64).range(MIN_LEASE..=MAX_LEASE))]
+    pub lease_duration: u64,
+
+    /// How long a watch may bring nothing, not even a bookmark, before it is connected anew. The API server sends a
+    /// bookmark every minute.
+    #[arg(long, value_name = "SECONDS", default_value = "90", hide = true, value_parser = clap::value_parser!(u64).range(1..=3600))]
+    pub watch_idle_timeout: u64,
+
+    /// Set by the downward API.
+    #[arg(long, value_name = "NAME", hide = true, env = "POD_NAME")]
+    pub pod_name: Option<String>,
+    #[arg(long, value_name = "NAMESPACE", hide = true, env = "POD_NAMESPACE")]
+    pub pod_namespace: Option<String>,
+    #[arg(long, value_name = "UID", hide = true, env = "POD_UID")]
+    pub pod_uid: Option<String>,
+    #[arg(long, value_name = "IP", hide = true, env = "POD_IPS", value_delimiter = ',')]
+    pub pod_ips: Vec<IpAddr>,
+    #[arg(long, value_name = "NAME", hide = true, env = "NODE_NAME")]
+    pub node_name: Option<String>,
+
+    /// Set by the kubelet.
+    #[arg(long, value_name = "HOST", hide = true, env = "KUBERNETES_SERVICE_HOST")]
+    pub api_host: Option<String>,
+    #[arg(long, value_name = "PORT", hide = true, env = "KUBERNETES_SERVICE_PORT", default_value = "443")]
+    pub api_port: u16,
+}
+
+/// In whole seconds, for clap's range.
+const MIN_LEASE: u64 = MIN_DURATION.as_secs();
+
+/// A cluster whose agents must be given more time than that to fall silent has other troubles.
+const MAX_LEASE: u64 = 300;
+
 impl Default for ServeArgs {
     /// What an empty command line gives.
     fn default() -> Self {
@@ -122,9 +203,42 @@ impl ServeArgs {
         Duration::from_secs(self.grace_period)
     }
 
+    /// Where the objects come from; an error says what to give.
+    pub fn source(&self) -> Result<Source, &'static str> {
+        if let Some(dir) = &self.manifests {
+            return Ok(Source::Manifests(dir.clone()));
+        }
+        let ClusterArgs { kubeconfig, context, api_host, api_port, .. } = &self.cluster;
+        let credentials = match (kubeconfig, api_host) {
+            (Some(file), _) => Credentials::Kubeconfig { file: file.clone(), context: context.clone() },
+            (None, Some(host)) => Credentials::InCluster(InCluster { host: host.clone(), port: *api_port }),
+            (None, None) => {
+                return Err("--manifests DIR or --kubeconfig FILE says what to serve: this is no pod, \
+                            for KUBERNETES_SERVICE_HOST is not set");
+            }
+        };
+        Ok(Source::Cluster(credentials))
+    }
+
     pub fn worker_count(&self) -> NonZeroUsize {
         // The standard library's figure honours the cgroup's CPU quota and the affinity mask.
         self.workers.or_else(|| std::thread::available_parallelism().ok()).unwrap_or(NonZeroUsize::MIN)
+    }
+}
+
+impl ClusterArgs {
+    /// Which namespaces to watch; `own` where none is given.
+    pub fn scope(&self, own: &str) -> Scope {
+        if self.all_namespaces {
+            return Scope::All;
+        }
+        let mut namespaces: BTreeSet<Arc<str>> =
+            self.watch_namespaces.iter().map(|name| Arc::from(&**name)).collect();
+        if namespaces.is_empty() {
+            let gateways = self.gateway.as_ref().map(|gateway| gateway.namespace.clone());
+            namespaces.insert(gateways.unwrap_or_else(|| own.into()));
+        }
+        Scope::Namespaces(namespaces)
     }
 }
 
@@ -146,11 +260,34 @@ fn parse_port_range(text: &str) -> Result<RangeInclusive<u16>, String> {
     Ok(first..=last)
 }
 
+/// As the API server would: it becomes part of a request's path.
+fn parse_namespace(text: &str) -> Result<String, String> {
+    let is_plain = |byte: u8| byte.is_ascii_lowercase() || byte.is_ascii_digit() || byte == b'-';
+    let has_ends = !text.starts_with('-') && !text.ends_with('-');
+    if !text.is_empty() && text.len() <= 63 && has_ends && text.bytes().all(is_plain) {
+        Ok(text.to_owned())
+    } else {
+        Err("not the name of a namespace".into())
+    }
+}
+
+fn parse_object_name(text: &str) -> Result<ObjectName, String> {
+    let (namespace, name) = text.split_once('/').ok_or("expected NAMESPACE/NAME")?;
+    let namespace = parse_namespace(namespace)?;
+    let is_plain = |byte: u8| byte.is_ascii_lowercase() || byte.is_ascii_digit() || b"-.".contains(&byte);
+    if name.is_empty() || name.len() > 253 || !name.bytes().all(is_plain) {
+        return Err("not the name of a Gateway".into());
+    }
+    Ok(ObjectName { namespace: namespace.into(), name: name.into() })
+}
+
 #[cfg(test)]
 mod tests {
+    use std::path::PathBuf;
+
     use clap::{CommandFactory, Parser};
 
-    use super::{Cli, parse_port_range};
+    use super::{Cli, ClusterArgs, Credentials, Scope, ServeArgs, Source, parse_port_range};
 
     #[test]
     fn command_line_definition_is_consistent() {
@@ -163,6 +300,59 @@ mod tests {
         for bad in ["", "1-2", "10000", "20000-10000", "10000-10100", "10000-99999"] {
             assert!(parse_port_range(bad).is_err(), "{bad}");
         }
+    }
+
+    fn serve(args: &[&str]) -> Result<ServeArgs, String> {
+        let line = ["gateway-agent"].iter().chain(args);
+        Cli::try_parse_from(line).map(|cli| cli.serve).map_err(|error| error.to_string())
+    }
+
+    fn cluster(args: &[&str]) -> ClusterArgs {
+        serve(args).expect("a command line").cluster
+    }
+
+    fn namespaces(names: &[&str]) -> Scope {
+        Scope::Namespaces(names.iter().map(|name| (*name).into()).collect())
+    }
+
+    #[test]
+    fn the_own_namespace_is_watched_unless_others_are_named() {
+        assert_eq!(cluster(&[]).scope("own"), namespaces(&["own"]));
+        assert_eq!(
+            cluster(&["--watch-namespaces", "b,a", "--watch-namespaces=c"]).scope("own"),
+            namespaces(&["a", "b", "c"])
+        );
+        assert_eq!(cluster(&["--gateway", "team/edge"]).scope("own"), namespaces(&["team"]));
+        assert_eq!(cluster(&["--all-namespaces"]).scope("own"), Scope::All);
+    }
+
+    #[test]
+    fn what_does_not_fit_together_is_refused() {
+        for bad in [
+            &["--all-namespaces", "--watch-namespaces", "a"][..],
+            &["--manifests", "dir", "--kubeconfig", "file"],
+            &["--manifests", "dir", "--all-namespaces"],
+            &["--context", "c"],
+            &["--local-endpoints"],
+            &["--watch-namespaces", "a/../b"],
+            &["--watch-namespaces", "-a"],
+            &["--watch-namespaces", "A"],
+            &["--gateway", "edge"],
+            &["--gateway", "team/ed ge"],
+            &["--lease-duration", "5"],
+        ] {
+            assert!(serve(bad).is_err(), "{bad:?}");
+        }
+    }
+
+    #[test]
+    fn manifests_come_before_a_kubeconfig_and_that_before_the_pods_account() {
+        let source = |args: &[&str]| serve(args).expect("a command line").source();
+        assert_eq!(source(&["--manifests", "dir"]), Ok(Source::Manifests(PathBuf::from("dir"))));
+        let file = source(&["--kubeconfig", "file", "--api-host", "10.0.0.1"]);
+        assert!(matches!(file, Ok(Source::Cluster(Credentials::Kubeconfig { .. }))), "{file:?}");
+        let pod = source(&["--api-host", "10.0.0.1"]);
+        assert!(matches!(pod, Ok(Source::Cluster(Credentials::InCluster(_)))), "{pod:?}");
     }
 
     #[test]

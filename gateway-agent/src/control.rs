@@ -7,6 +7,8 @@ use std::collections::HashSet;
 use std::net::IpAddr;
 use std::sync::Arc;
 
+use crate::api::Object;
+use crate::cluster::{Change, Desired, SyncGate, WatchKey};
 use crate::manifests::Load;
 use crate::metrics::Metrics;
 use crate::snapshot::{
@@ -14,7 +16,8 @@ use crate::snapshot::{
 };
 use crate::status::{self, Applied, Changes, ObjectStatus};
 use crate::store::Store;
-use crate::translate::{self, Config, Translation};
+use crate::store::objects::NamespaceFilter;
+use crate::translate::{self, Config, Translation, Watched};
 
 #[derive(Debug)]
 pub struct Control {
@@ -26,7 +29,11 @@ pub struct Control {
     metrics: Arc<Metrics>,
     /// Whether objects have been seen at all: before that there is nothing to serve or to say.
     is_loaded: bool,
-    reported: Vec<Arc<ObjectStatus>>,
+    /// Open, unless the API has not told everything yet.
+    gate: SyncGate,
+    /// The version of the store that was translated last.
+    translated: u64,
+    reported: Arc<Vec<Arc<ObjectStatus>>>,
 }
 
 impl Control {
@@ -39,8 +46,87 @@ impl Control {
             publisher,
             metrics,
             is_loaded: false,
-            reported: Vec::new(),
+            gate: SyncGate::default(),
+            translated: 0,
+            reported: Arc::default(),
         }
+    }
+
+    /// Objects come from `watched`. Nothing that the API tells is published before everything that `gate` names was
+    /// seen; until then `restored`, the objects of an earlier run, are served, of which there may be none.
+    pub fn await_sync(&mut self, watched: Watched, gate: SyncGate, restored: &[Object]) {
+        self.config.watched = watched;
+        self.gate = gate;
+        if !restored.is_empty() {
+            for object in restored {
+                self.store.apply(object);
+            }
+            self.is_loaded = true;
+            self.translate();
+        }
+    }
+
+    /// Takes what the API told. True when a new snapshot was published.
+    pub fn objects(&mut self, changes: Vec<Change>) -> bool {
+        let was_synced = self.gate.is_open();
+        let mut has_new_classes = false;
+        for change in changes {
+            if let Some(key) = change.passes() {
+                self.gate.pass(&key);
+            }
+            match change {
+                Change::Applied(object) => {
+                    self.store.apply(&object);
+                }
+                Change::Deleted(id) => {
+                    self.store.delete(&id);
+                }
+                Change::Listed { kind, namespace, names } => {
+                    self.store.retain(kind, namespace.as_deref(), &names);
+                }
+                Change::ForeignClasses(foreign) => {
+                    let foreign = foreign.iter().map(ToString::to_string).collect();
+                    has_new_classes |= self.config.foreign_classes != foreign;
+                    self.config.foreign_classes = foreign;
+                }
+                Change::Unavailable { .. } | Change::Malformed { .. } | Change::ClassesUnavailable => {}
+            }
+        }
+        // Half of what there is would be a wrong answer: a route without its Service, a Gateway without its routes.
+        if !self.gate.is_open() {
+            return false;
+        }
+        if was_synced && self.is_loaded && !has_new_classes && self.store.version() == self.translated {
+            return false;
+        }
+        self.is_loaded = true;
+        self.translate()
+    }
+
+    /// Whether everything has been seen once.
+    pub fn is_synced(&self) -> bool {
+        self.gate.is_open()
+    }
+
+    /// What has not been seen yet.
+    pub fn unseen(&self) -> impl Iterator<Item = &WatchKey> {
+        self.gate.waiting()
+    }
+
+    /// Whether any listener selects namespaces by their labels.
+    pub fn uses_selectors(&self) -> bool {
+        let gateways = self.store.gateways().values();
+        gateways
+            .flat_map(|entry| &entry.object.listeners)
+            .any(|listener| matches!(listener.namespaces, NamespaceFilter::Selector(_)))
+    }
+
+    /// What the writers are to bring about; nothing before everything was seen.
+    pub fn desired(&self) -> Desired {
+        if !self.is_synced() {
+            return Desired::default();
+        }
+        Desired { statuses: self.reported.clone(), revision: self.revision }
     }
 
     /// Takes the objects of a folder. True when a new snapshot was published.
@@ -59,10 +145,13 @@ impl Control {
             return false;
         }
         self.config.local_addresses = addresses;
-        self.is_loaded && self.translate()
+        // Before everything was seen the store is neither what was restored nor what there is.
+        let is_consistent = self.is_synced() || self.store.version() == self.translated;
+        self.is_loaded && is_consistent && self.translate()
     }
 
     fn translate(&mut self) -> bool {
+        self.translated = self.store.version();
         let translation = translate::translate(&self.store, &self.config);
         let serves_same = self.revision > Revision(0) && translation.listeners == self.translation.listeners;
         self.translation = translation;
@@ -110,7 +199,10 @@ impl Control {
     pub fn report(&mut self, proxy: &Applied, kernel: &Applied) -> Changes {
         let statuses = self.statuses(proxy, kernel);
         let changes = status::changed(&self.reported, &statuses);
-        self.reported = statuses;
+        // What is the same stays the same allocation, which is how a writer knows.
+        if *self.reported != statuses {
+            self.reported = Arc::new(statuses);
+        }
         changes
     }
 }
@@ -136,3 +228,6 @@ fn http_routes(table: &HttpTable) -> impl Iterator<Item = RouteName> {
     let hosts = table.listeners.values().flat_map(|listener| listener.hosts.values());
     hosts.flat_map(|host| host.matches()).map(|found| found.rule.route.clone())
 }
+
+#[cfg(test)]
+mod tests;

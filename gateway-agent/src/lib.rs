@@ -1,6 +1,6 @@
 //! gateway-agent: a Gateway API implementation that needs rights in its own namespaces only.
 //!
-//! Reading order, which is the flow of configuration: [`manifests`] (I/O in) fills the [`store`];
+//! Reading order, which is the flow of configuration: [`manifests`] or [`cluster`] (I/O in) fills the [`store`];
 //! [`translate`] (pure) makes of it a [`snapshot`] and conditions; [`proxy`] and [`ebpf`] serve the
 //! snapshot and report what they applied; [`status`] joins conditions and reports for the user.
 //! [`app`] wires it. ARCHITECTURE.md says what each part may not import.
@@ -11,6 +11,7 @@ pub mod api;
 pub mod app;
 pub mod args;
 pub mod certificate;
+pub mod cluster;
 pub mod control;
 pub mod drain;
 pub mod ebpf;

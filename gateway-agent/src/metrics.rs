@@ -4,6 +4,7 @@
 //! the configuration; what belongs to no object goes to one series. Series of deleted objects go with
 //! [`Metrics::retain`].
 
+mod cluster;
 mod encode;
 
 use std::collections::{HashMap, HashSet};
@@ -12,6 +13,7 @@ use std::hash::Hash;
 use std::sync::atomic::{AtomicU64, Ordering};
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 
+pub use cluster::ClusterNumbers;
 pub use encode::{Extra, KernelFlows, encode};
 
 use crate::snapshot::{ListenerName, RouteName};

@@ -7,6 +7,7 @@
 
 mod convert;
 pub mod objects;
+mod retain;
 #[cfg(test)]
 pub(crate) mod testing;
 #[cfg(test)]

@@ -14,7 +14,6 @@ mod images;
 mod machine;
 mod network;
 mod node;
-mod parts;
 
 use std::fs;
 use std::os::unix::fs::symlink;
@@ -76,24 +75,10 @@ enum Task {
         #[arg(long)]
         conformance: bool,
     },
-    /// Kill a part of the cluster
-    Stop {
-        #[arg(value_enum)]
-        part: parts::Part,
-    },
-    /// Start a part that was killed
-    Start {
-        #[arg(value_enum)]
-        part: parts::Part,
-    },
     /// Sum up what service accounts asked of the API server
     Audit(audit::Args),
     /// Build the programs of the cluster only
-    Build {
-        /// Also what `load --conformance` needs
-        #[arg(long)]
-        conformance: bool,
-    },
+    Build,
     /// Try on the cluster that runs what every cluster must be able to do
     Check,
     /// Start a cluster of its own, check it, crash it, and see that nothing is left
@@ -131,10 +116,7 @@ pub(crate) fn run(args: &Args) -> Result<()> {
     match &args.task {
         Task::Check => check::run(&Folder::running()),
         Task::Test => check::test(),
-        Task::Build { conformance } => {
-            build::programs()?;
-            if *conformance { build::echo().map(drop) } else { Ok(()) }
-        }
+        Task::Build => build::programs().map(drop),
         Task::Up { channel } => up(*channel),
         Task::Down => down(),
         Task::Status => status(),
@@ -144,8 +126,6 @@ pub(crate) fn run(args: &Args) -> Result<()> {
         }
         Task::Kubectl { args } => run_command(&mut Folder::running().kubectl(args)),
         Task::Load { archives, conformance } => load(archives, *conformance),
-        Task::Stop { part } => parts::stop(&Folder::running(), *part),
-        Task::Start { part } => parts::start(&Folder::running(), *part),
         Task::Audit(args) => audit::run(&Folder::running(), args),
     }
 }
@@ -322,12 +302,11 @@ fn load(archives: &[PathBuf], conformance: bool) -> Result<()> {
         .iter()
         .map(|path| fs::canonicalize(path).with_context(|| format!("no {}", path.display())))
         .collect::<Result<Vec<_>>>()?;
-    let folder = Folder::running();
     if conformance {
-        archives.extend(images::conformance(&folder)?);
+        archives.extend(images::conformance(&Folder::running())?);
     }
     for place in &NODES {
-        node::load(&machine::Machine::running(&folder, place)?, &archives)?;
+        node::load(&machine::Machine::running(place)?, &archives)?;
     }
     Ok(())
 }

@@ -9,6 +9,7 @@ use std::sync::Arc;
 use serde_json::json;
 use tokio::sync::watch;
 
+use super::cluster::ClusterView;
 use crate::admin::Source;
 use crate::control::Control;
 use crate::drain::Drain;
@@ -31,9 +32,15 @@ pub(super) fn usage_error(error: &anyhow::Error) {
 #[derive(Debug, Default)]
 pub(super) struct Reporter {
     findings: BTreeSet<Finding>,
+    is_silent: bool,
 }
 
 impl Reporter {
+    /// `is_silent`: conditions are told elsewhere.
+    pub(super) fn new(is_silent: bool) -> Self {
+        Self { is_silent, ..Self::default() }
+    }
+
     /// Logs findings that are new.
     pub(super) fn findings(&mut self, findings: &[Finding]) {
         let current: BTreeSet<Finding> = findings.iter().cloned().collect();
@@ -49,9 +56,9 @@ impl Reporter {
         self.findings = current;
     }
 
-    /// Prints what changed to standard output.
+    /// Prints what changed to standard output, where nobody can look it up in the API.
     pub(super) fn conditions(&self, changes: &Changes) {
-        if changes.is_empty() {
+        if changes.is_empty() || self.is_silent {
             return;
         }
         let mut out = std::io::stdout().lock();
@@ -71,6 +78,8 @@ pub(super) struct AdminSource {
     pub(super) monitor: Arc<Monitor>,
     pub(super) metrics: Arc<Metrics>,
     pub(super) drain: Drain,
+    /// With a Kubernetes API only.
+    pub(super) cluster: Option<ClusterView>,
 }
 
 impl AdminSource {
@@ -114,7 +123,12 @@ impl Source for AdminSource {
             Err("draining")
         } else if self.proxy.borrow().revision == Revision(0) || self.kernel.borrow().revision == Revision(0)
         {
-            Err("no snapshot is in force yet")
+            Err(match &self.cluster {
+                Some(_) if !self.control.borrow().is_synced() => {
+                    "the Kubernetes API has not told everything yet: /snapshot says what is waited for"
+                }
+                _ => "no snapshot is in force yet",
+            })
         } else {
             Ok(())
         }
@@ -138,6 +152,7 @@ impl Source for AdminSource {
                 ("steering", paths.steering.mechanism.unwrap_or("bind")),
             ],
             listeners: self.listener_paths(&control),
+            cluster: self.cluster.as_ref().map(|cluster| cluster.numbers(&control)),
         };
         encode(&self.metrics, &extra)
     }
@@ -155,6 +170,7 @@ impl Source for AdminSource {
             "datapaths": {"l4": paths.l4.to_string(), "steering": paths.steering.to_string()},
             "objects": objects,
             "findings": findings,
+            "cluster": self.cluster.as_ref().map(|cluster| cluster.json(&control)),
         })
     }
 }

@@ -2,28 +2,30 @@
 
 use std::cell::RefCell;
 use std::net::IpAddr;
-use std::path::PathBuf;
+use std::path::Path;
 use std::pin::Pin;
 use std::rc::Rc;
 use std::sync::Arc;
 use std::time::{Duration, SystemTime, UNIX_EPOCH};
 
-use anyhow::{Context as _, ensure};
+use anyhow::{Context as _, anyhow, ensure};
 use tokio::runtime;
 use tokio::signal::unix::{SignalKind, signal};
 use tokio::sync::watch;
 use tokio::task::{JoinHandle, LocalSet, spawn_local};
 use tokio::time::{Instant, Sleep};
 
+use super::cluster::{self, Running};
 use super::report::{self, AdminSource};
 use crate::addresses::{self, Interfaces};
 use crate::admin;
-use crate::args::ServeArgs;
+use crate::args::{ServeArgs, Source};
+use crate::cluster::Change;
 use crate::control::Control;
 use crate::drain::Drain;
 use crate::ebpf::{self, Ebpf};
 use crate::holder::Client;
-use crate::manifests::{self, Load};
+use crate::manifests::{self, Load, WatchError};
 use crate::metrics::Metrics;
 use crate::proxy::{Proxy, ProxyConfig, Timeouts};
 use crate::snapshot::Publisher;
@@ -36,26 +38,30 @@ const REPORT_PATIENCE: Duration = Duration::from_secs(1);
 
 /// Serves until a signal, then drains.
 pub(super) fn run(args: &ServeArgs) -> anyhow::Result<()> {
-    let dir = args.manifests.clone().context("--manifests DIR says what to serve")?;
-    ensure!(dir.is_dir(), "--manifests {}: not a folder", dir.display());
+    let source = args.source().map_err(|missing| anyhow!(missing))?;
+    if let Source::Manifests(dir) = &source {
+        ensure!(dir.is_dir(), "--manifests {}: not a folder", dir.display());
+    }
+    // Fails only where it was done before.
+    drop(rustls::crypto::aws_lc_rs::default_provider().install_default());
     let runtime = runtime::Builder::new_current_thread()
         .enable_all()
-        // Only the manifests are read there.
-        .max_blocking_threads(2)
+        // Manifests are read there, names of API servers resolved and --state-dir written.
+        .max_blocking_threads(4)
         .build()
         .context("cannot start the control runtime")?;
-    LocalSet::new().block_on(&runtime, serve(args, dir))
+    LocalSet::new().block_on(&runtime, serve(args, source))
 }
 
 /// What the control loop waits for.
 struct Inputs {
-    loads: watch::Receiver<Arc<Load>>,
+    feed: Feed,
     interfaces: watch::Receiver<Arc<Interfaces>>,
     proxy: watch::Receiver<Arc<Applied>>,
     kernel: watch::Receiver<Arc<Applied>>,
 }
 
-async fn serve(args: &ServeArgs, dir: PathBuf) -> anyhow::Result<()> {
+async fn serve(args: &ServeArgs, source: Source) -> anyhow::Result<()> {
     let drain = Drain::default();
     let metrics = Arc::new(Metrics::default());
     let publisher = Publisher::default();
@@ -80,17 +86,17 @@ async fn serve(args: &ServeArgs, dir: PathBuf) -> anyhow::Result<()> {
     )?;
     let config = config(args, interfaces.borrow().external());
     let control = Rc::new(RefCell::new(Control::new(config, publisher, metrics.clone())));
-    let (load_sender, loads) = watch::channel(Arc::new(Load::default()));
-    let manifests = spawn_local(manifests::watch(dir, load_sender));
-    let inputs = Inputs { loads, interfaces, proxy: proxy.applied(), kernel: ebpf.applied() };
+    let feed = Feed::start(args, &source, &control).await?;
+    let inputs = Inputs { feed, interfaces, proxy: proxy.applied(), kernel: ebpf.applied() };
     let source = AdminSource {
         control: control.clone(),
         proxy: inputs.proxy.clone(),
         kernel: inputs.kernel.clone(),
-        loads: inputs.loads.clone(),
+        loads: inputs.feed.loads(),
         monitor: ebpf.monitor(),
         metrics,
         drain: drain.clone(),
+        cluster: inputs.feed.running().map(Running::view),
     };
     spawn_local(admin::serve(admin_listener, Rc::new(source)));
     let reader = control.borrow().reader();
@@ -98,9 +104,80 @@ async fn serve(args: &ServeArgs, dir: PathBuf) -> anyhow::Result<()> {
         spawn_local(ebpf.run(reader, inputs.interfaces.clone(), inputs.proxy.clone(), drain.clone()));
     tracing::info!(version = env!("CARGO_PKG_VERSION"), admin = %args.admin_address, "started");
 
-    control_loop(&control, inputs).await?;
-    manifests.abort();
-    shut_down(args, &drain, proxy, kernel).await
+    let feed = control_loop(&control, inputs).await?;
+    let (ended, ()) = tokio::join!(shut_down(args, &drain, proxy, kernel), feed.stop());
+    ended
+}
+
+/// Where the objects come from.
+enum Feed {
+    Manifests { loads: watch::Receiver<Arc<Load>>, task: JoinHandle<Result<(), WatchError>> },
+    Cluster(Box<Running>),
+}
+
+/// What a feed has to tell.
+enum News {
+    Load(Arc<Load>),
+    Changes(Vec<Change>),
+}
+
+impl Feed {
+    async fn start(args: &ServeArgs, source: &Source, control: &RefCell<Control>) -> anyhow::Result<Self> {
+        match source {
+            Source::Manifests(dir) => Ok(Self::manifests(dir)),
+            Source::Cluster(credentials) => {
+                let mut started = cluster::start(args, credentials).await?;
+                started.restore(&mut control.borrow_mut());
+                Ok(Self::Cluster(Box::new(started)))
+            }
+        }
+    }
+
+    fn manifests(dir: &Path) -> Self {
+        let (sender, loads) = watch::channel(Arc::new(Load::default()));
+        let task = spawn_local(manifests::watch(dir.to_owned(), sender));
+        Self::Manifests { loads, task }
+    }
+
+    /// The next news. Cancellation-safe.
+    async fn next(&mut self) -> News {
+        match self {
+            Self::Manifests { loads, .. } => {
+                if loads.changed().await.is_ok() {
+                    return News::Load(loads.borrow_and_update().clone());
+                }
+            }
+            Self::Cluster(running) => {
+                if let Some(changes) = running.next().await {
+                    return News::Changes(changes);
+                }
+            }
+        }
+        // Its task has ended, and nothing comes any more.
+        std::future::pending().await
+    }
+
+    /// What the manifests are; of a cluster none.
+    fn loads(&self) -> watch::Receiver<Arc<Load>> {
+        match self {
+            Self::Manifests { loads, .. } => loads.clone(),
+            Self::Cluster(_) => watch::channel(Arc::default()).1,
+        }
+    }
+
+    fn running(&self) -> Option<&Running> {
+        match self {
+            Self::Manifests { .. } => None,
+            Self::Cluster(running) => Some(running),
+        }
+    }
+
+    async fn stop(self) {
+        match self {
+            Self::Manifests { task, .. } => task.abort(),
+            Self::Cluster(running) => running.stop().await,
+        }
+    }
 }
 
 fn start_ebpf(args: &ServeArgs) -> anyhow::Result<Ebpf> {
@@ -117,16 +194,22 @@ fn start_ebpf(args: &ServeArgs) -> anyhow::Result<Ebpf> {
 }
 
 /// Feeds [`Control`] until the process is told to end.
-async fn control_loop(control: &RefCell<Control>, mut inputs: Inputs) -> anyhow::Result<()> {
+async fn control_loop(control: &RefCell<Control>, mut inputs: Inputs) -> anyhow::Result<Feed> {
     let mut stop = std::pin::pin!(stop_signal()?);
-    let mut reporter = report::Reporter::default();
+    let mut reporter = report::Reporter::new(inputs.feed.running().is_some());
     let mut patience: Option<Pin<Box<Sleep>>> = None;
     loop {
         let is_due = tokio::select! {
-            Ok(()) = inputs.loads.changed() => {
-                let load = inputs.loads.borrow_and_update().clone();
-                reporter.findings(&load.findings);
-                control.borrow_mut().load(&load);
+            news = inputs.feed.next() => {
+                match news {
+                    News::Load(load) => {
+                        reporter.findings(&load.findings);
+                        control.borrow_mut().load(&load);
+                    }
+                    News::Changes(changes) => {
+                        control.borrow_mut().objects(changes);
+                    }
+                }
                 false
             }
             Ok(()) = inputs.interfaces.changed() => {
@@ -137,7 +220,7 @@ async fn control_loop(control: &RefCell<Control>, mut inputs: Inputs) -> anyhow:
             Ok(()) = inputs.proxy.changed() => false,
             Ok(()) = inputs.kernel.changed() => false,
             () = elapsed(patience.as_mut()) => true,
-            () = &mut stop => return Ok(()),
+            () = &mut stop => return Ok(inputs.feed),
         };
         let proxy = inputs.proxy.borrow_and_update().clone();
         let kernel = inputs.kernel.borrow_and_update().clone();
@@ -145,6 +228,9 @@ async fn control_loop(control: &RefCell<Control>, mut inputs: Inputs) -> anyhow:
         if is_due || control.is_acknowledged(&proxy, &kernel) {
             patience = None;
             reporter.conditions(&control.report(&proxy, &kernel));
+            if let Some(running) = inputs.feed.running() {
+                running.publish(&control);
+            }
         } else if patience.is_none() {
             patience = Some(Box::pin(tokio::time::sleep_until(Instant::now() + REPORT_PATIENCE)));
         }
@@ -202,6 +288,7 @@ pub(super) fn config(args: &ServeArgs, local_addresses: Vec<IpAddr>) -> Config {
     Config {
         gateway_class_names: args.gateway_class_names.clone(),
         controller_name: args.controller_name.clone(),
+        gateway: args.cluster.gateway.clone(),
         addresses: args.addresses.clone(),
         local_addresses,
         admin_port: args.admin_address.port(),
@@ -211,7 +298,7 @@ pub(super) fn config(args: &ServeArgs, local_addresses: Vec<IpAddr>) -> Config {
 }
 
 /// Two agents that started together should not choose the same endpoints in the same order.
-fn seed() -> u64 {
+pub(super) fn seed() -> u64 {
     let since_epoch = SystemTime::now().duration_since(UNIX_EPOCH).unwrap_or_default();
     u64::from(std::process::id()).rotate_left(32)
         ^ u64::from(since_epoch.subsec_nanos())

@@ -6,7 +6,7 @@ use prometheus_client::metrics::counter::ConstCounter;
 use prometheus_client::metrics::gauge::ConstGauge;
 use prometheus_client::registry::{Registry, Unit};
 
-use super::{ListenerCells, Metrics, RouteCells, WorkerCells};
+use super::{ClusterNumbers, ListenerCells, Metrics, RouteCells, WorkerCells};
 use crate::snapshot::{ListenerName, RouteName};
 
 /// What the flows of one listener carried in the kernel; bytes are those of whole frames.
@@ -32,6 +32,8 @@ pub struct Extra {
     pub datapaths: Vec<(&'static str, &'static str)>,
     /// Listener, data path (`proxy`, `kernel`) and how it is served there.
     pub listeners: Vec<(ListenerName, &'static str, &'static str)>,
+    /// With a Kubernetes API only.
+    pub cluster: Option<ClusterNumbers>,
 }
 
 #[derive(Clone, Debug, PartialEq, Eq, Hash, EncodeLabelSet)]
@@ -127,9 +129,9 @@ fn route_labels(name: &RouteName) -> RouteLabels {
     }
 }
 
-type Series<L> = Vec<(L, u64)>;
+pub(super) type Series<L> = Vec<(L, u64)>;
 
-fn counters<L: EncodeLabelSet>(
+pub(super) fn counters<L: EncodeLabelSet>(
     encoder: &mut DescriptorEncoder<'_>,
     name: &str,
     help: &str,
@@ -147,7 +149,7 @@ fn counters<L: EncodeLabelSet>(
     Ok(())
 }
 
-fn gauges<L: EncodeLabelSet>(
+pub(super) fn gauges<L: EncodeLabelSet>(
     encoder: &mut DescriptorEncoder<'_>,
     name: &str,
     help: &str,
@@ -302,6 +304,9 @@ impl Collector for Sums {
         self.encode_routes(&mut encoder)?;
         self.encode_workers(&mut encoder)?;
         self.encode_kernel(&mut encoder)?;
+        if let Some(cluster) = &self.extra.cluster {
+            cluster.encode(&mut encoder)?;
+        }
         self.encode_process(&mut encoder)
     }
 }

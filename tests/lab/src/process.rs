@@ -67,7 +67,12 @@ impl Command {
 
     /// Starts it, with standard output and error in `LAB/NAME.log`.
     pub fn start(self, lab: &Lab) -> Result<Process> {
-        let log = lab.folder().join(format!("{}.log", self.name));
+        self.start_in(lab.folder())
+    }
+
+    /// As [`Self::start`], with the log in another folder.
+    pub fn start_in(self, folder: &Path) -> Result<Process> {
+        let log = folder.join(format!("{}.log", self.name));
         let file = File::create(&log).with_context(|| format!("make {}", log.display()))?;
         let mut command = std::process::Command::new(&self.program);
         command.args(&self.args).envs(self.environment.iter().map(|(key, value)| (key, value)));

@@ -1,0 +1,93 @@
+//! Where the watches put what they learn: the channel to the control loop, the board, and the record on disk.
+
+use std::cell::{RefCell, RefMut};
+use std::rc::Rc;
+use std::sync::Arc;
+use std::time::Duration;
+
+use tokio::sync::mpsc;
+
+use super::Change;
+use super::board::Board;
+use super::stored::Recorder;
+use crate::api::{Kind, ObjectId};
+use crate::snapshot::ObjectName;
+
+/// Batches under way to the control loop. A batch is a page of a list at most; a control loop that falls behind slows the
+/// watches down, which read no further meanwhile.
+pub(super) const QUEUE: usize = 16;
+
+/// Cloned into every task that watches. All of them run on the control thread.
+#[derive(Clone)]
+pub(super) struct Feed {
+    changes: mpsc::Sender<Vec<Change>>,
+    board: Rc<RefCell<Board>>,
+    recorder: Option<Recorder>,
+    idle: Duration,
+}
+
+impl Feed {
+    pub(super) const fn new(
+        changes: mpsc::Sender<Vec<Change>>,
+        board: Rc<RefCell<Board>>,
+        recorder: Option<Recorder>,
+        idle: Duration,
+    ) -> Self {
+        Self { changes, board, recorder, idle }
+    }
+
+    /// Hands a batch to the control loop, waiting for room. `Err`: it has ended.
+    pub(super) async fn send(&self, changes: Vec<Change>) -> Result<(), mpsc::error::SendError<Vec<Change>>> {
+        self.changes.send(changes).await
+    }
+
+    /// Must not be held over a wait.
+    pub(super) fn board(&self) -> RefMut<'_, Board> {
+        self.board.borrow_mut()
+    }
+
+    /// How long a watch may be silent.
+    pub(super) const fn idle(&self) -> Duration {
+        self.idle
+    }
+
+    pub(super) const fn is_recording(&self) -> bool {
+        self.recorder.is_some()
+    }
+
+    pub(super) fn record(&self, id: &ObjectId, bytes: Vec<u8>) {
+        if let Some(recorder) = &self.recorder {
+            recorder.applied(id.clone(), bytes);
+        }
+    }
+
+    pub(super) fn forget(&self, id: &ObjectId) {
+        if let Some(recorder) = &self.recorder {
+            recorder.deleted(id.clone());
+        }
+    }
+
+    pub(super) fn record_list(
+        &self,
+        kind: Kind,
+        namespace: Option<&Arc<str>>,
+        names: &std::collections::BTreeSet<ObjectName>,
+    ) {
+        if let Some(recorder) = &self.recorder {
+            recorder.listed(kind, namespace.map(|namespace| &**namespace), names);
+        }
+    }
+
+    /// A kind that is no longer served holds nothing.
+    pub(super) fn empty_list(&self, kind: Kind, namespace: Option<Arc<str>>) -> Change {
+        let names = std::collections::BTreeSet::new();
+        self.record_list(kind, namespace.as_ref(), &names);
+        self.board().retain_malformed(kind, namespace.as_deref(), &names);
+        tracing::warn!(
+            kind = kind.as_str(),
+            namespace = namespace.as_deref().unwrap_or("*"),
+            "the kind is served no longer, its objects are gone"
+        );
+        Change::Listed { kind, namespace, names }
+    }
+}
