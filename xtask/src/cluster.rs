@@ -14,6 +14,7 @@ mod images;
 mod machine;
 mod network;
 mod node;
+mod parts;
 
 use std::fs;
 use std::os::unix::fs::symlink;
@@ -75,10 +76,24 @@ enum Task {
         #[arg(long)]
         conformance: bool,
     },
+    /// Kill a part of the cluster
+    Stop {
+        #[arg(value_enum)]
+        part: parts::Part,
+    },
+    /// Start a part that was killed
+    Start {
+        #[arg(value_enum)]
+        part: parts::Part,
+    },
     /// Sum up what service accounts asked of the API server
     Audit(audit::Args),
     /// Build the programs of the cluster only
-    Build,
+    Build {
+        /// Also what `load --conformance` needs
+        #[arg(long)]
+        conformance: bool,
+    },
     /// Try on the cluster that runs what every cluster must be able to do
     Check,
     /// Start a cluster of its own, check it, crash it, and see that nothing is left
@@ -116,7 +131,10 @@ pub(crate) fn run(args: &Args) -> Result<()> {
     match &args.task {
         Task::Check => check::run(&Folder::running()),
         Task::Test => check::test(),
-        Task::Build => build::programs().map(drop),
+        Task::Build { conformance } => {
+            build::programs()?;
+            if *conformance { build::echo().map(drop) } else { Ok(()) }
+        }
         Task::Up { channel } => up(*channel),
         Task::Down => down(),
         Task::Status => status(),
@@ -126,6 +144,8 @@ pub(crate) fn run(args: &Args) -> Result<()> {
         }
         Task::Kubectl { args } => run_command(&mut Folder::running().kubectl(args)),
         Task::Load { archives, conformance } => load(archives, *conformance),
+        Task::Stop { part } => parts::stop(&Folder::running(), *part),
+        Task::Start { part } => parts::start(&Folder::running(), *part),
         Task::Audit(args) => audit::run(&Folder::running(), args),
     }
 }
@@ -302,11 +322,12 @@ fn load(archives: &[PathBuf], conformance: bool) -> Result<()> {
         .iter()
         .map(|path| fs::canonicalize(path).with_context(|| format!("no {}", path.display())))
         .collect::<Result<Vec<_>>>()?;
+    let folder = Folder::running();
     if conformance {
-        archives.extend(images::conformance(&Folder::running())?);
+        archives.extend(images::conformance(&folder)?);
     }
     for place in &NODES {
-        node::load(&machine::Machine::running(place)?, &archives)?;
+        node::load(&machine::Machine::running(&folder, place)?, &archives)?;
     }
     Ok(())
 }

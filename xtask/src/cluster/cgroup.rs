@@ -142,8 +142,16 @@ fn children(group: &Path) -> Result<Vec<PathBuf>> {
 }
 
 pub(super) fn processes() -> Result<BTreeSet<i32>> {
+    below(roots()?)
+}
+
+/// Those of one machine; none when it was never there.
+pub(super) fn processes_of(machine: &str) -> Result<BTreeSet<i32>> {
+    below(roots()?.into_iter().map(|root| root.join(machine)).collect())
+}
+
+fn below(mut groups: Vec<PathBuf>) -> Result<BTreeSet<i32>> {
     let mut pids = BTreeSet::new();
-    let mut groups = roots()?;
     while let Some(group) = groups.pop() {
         // It may be gone: then so are its processes.
         let text = fs::read_to_string(group.join("cgroup.procs")).unwrap_or_default();

@@ -8,7 +8,7 @@ use std::fs;
 use std::path::Path;
 use std::process::Command;
 
-use anyhow::{Context as _, Result, ensure};
+use anyhow::{Context as _, Result, bail, ensure};
 
 use super::machine::Machine;
 use super::network::{API_PORT, API_SERVER, FAULTS_CONTROL_PORT, FAULTS_PORT, NODES, PODS, SERVICES, lan};
@@ -99,12 +99,36 @@ apiServer: {{certSANs: ["fd31::10", "localhost"]}}
 
 pub(super) fn start(machine: &Machine, folder: &Folder, binaries: &Path) -> Result<()> {
     folder.write("audit.yaml", AUDIT)?;
-    let start = |name: &str, flags: &[String]| {
-        let mut command = machine.command(binaries.join("kubernetes"));
-        machine.start(name, folder, command.arg(name).args(flags))
+    start_part("etcd", machine, folder, binaries)?;
+    start_part("kube-apiserver", machine, folder, binaries)?;
+    wait_until_ready(folder)?;
+    for name in ["kube-controller-manager", "kube-scheduler", "faults"] {
+        start_part(name, machine, folder, binaries)?;
+    }
+    Ok(())
+}
+
+/// Starts one program of the control plane by its name.
+pub(super) fn start_part(name: &str, machine: &Machine, folder: &Folder, binaries: &Path) -> Result<()> {
+    let flags = match name {
+        "etcd" => etcd(folder),
+        "kube-apiserver" => api_server(folder),
+        "kube-controller-manager" => controllers(folder),
+        "kube-scheduler" => identity(folder, "scheduler"),
+        "faults" => fault_proxy(folder),
+        _ => bail!("the control plane has no {name}"),
     };
-    start("etcd", &etcd(folder))?;
-    start("kube-apiserver", &api_server(folder))?;
+    let mut command = if name == "faults" {
+        machine.command(binaries.join(name))
+    } else {
+        let mut command = machine.command(binaries.join("kubernetes"));
+        command.arg(name);
+        command
+    };
+    machine.start(name, folder, command.args(flags))
+}
+
+pub(super) fn wait_until_ready(folder: &Folder) -> Result<()> {
     // Everybody may ask this, as soon as the built-in roles are written.
     let ready = format!("https://{API_SERVER}:{API_PORT}/readyz");
     patiently("the API server is ready", || {
@@ -113,11 +137,7 @@ pub(super) fn start(machine: &Machine, folder: &Folder, binaries: &Path) -> Resu
         curl.args(["curl", "--silent", "--show-error", "--fail", "--max-time", "2", "--cacert"]);
         output(curl.arg(folder.path("pki/ca.crt")).arg(&ready)).map(drop)
     })
-    .with_context(|| format!("see {}", folder.log("cp-kube-apiserver").display()))?;
-    start("kube-controller-manager", &controllers(folder))?;
-    start("kube-scheduler", &scheduler(folder))?;
-    let mut faults = machine.command(binaries.join("faults"));
-    machine.start("faults", folder, faults.args(fault_proxy(folder)))
+    .with_context(|| format!("see {}", folder.log("cp-kube-apiserver").display()))
 }
 
 /// The administrator's kubeconfig, by way of the proxy.
@@ -238,10 +258,6 @@ fn controllers(folder: &Folder) -> Vec<String> {
         format!("--service-cluster-ip-range={SERVICES}"),
     ]);
     flags
-}
-
-fn scheduler(folder: &Folder) -> Vec<String> {
-    identity(folder, "scheduler")
 }
 
 fn identity(folder: &Folder, user: &str) -> Vec<String> {

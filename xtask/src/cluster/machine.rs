@@ -30,6 +30,10 @@ impl Machine {
     pub(super) fn boot(place: &'static Place, folder: &Folder, binaries: &Path) -> Result<Self> {
         let groups = cgroup::create(place.name)?;
         let data = folder.path(place.name);
+        // It may have been up before.
+        if data.join("booted").exists() {
+            fs::remove_file(data.join("booted"))?;
+        }
         for part in ["containerd", "kubelet"] {
             fs::create_dir_all(data.join(part))?;
         }
@@ -52,10 +56,14 @@ impl Machine {
     }
 
     /// The machine that an earlier run booted.
-    pub(super) fn running(place: &'static Place) -> Result<Self> {
+    pub(super) fn running(folder: &Folder, place: &'static Place) -> Result<Self> {
         let groups = cgroup::of(place.name)?;
-        let text = fs::read_to_string(Folder::running().path(place.name).join("pid"))?;
+        let text = fs::read_to_string(folder.path(place.name).join("pid"))?;
         Ok(Self { place, pid: text.trim().parse()?, groups })
+    }
+
+    pub(super) fn pid(&self) -> i32 {
+        self.pid
     }
 
     /// A program inside: in the machine's groups and namespaces.
@@ -81,7 +89,11 @@ pub(super) fn joined(groups: &[PathBuf]) -> Command {
 
 /// Starts a program that outlives this process, with its output in a file.
 pub(super) fn detach(command: &mut Command, log: &Path) -> Result<u32> {
-    let file = File::create(log).with_context(|| format!("cannot write {}", log.display()))?;
+    let file = File::options()
+        .create(true)
+        .append(true)
+        .open(log)
+        .with_context(|| format!("cannot write {}", log.display()))?;
     let child = command
         .stdin(Stdio::null())
         .stdout(file.try_clone()?)

@@ -3,6 +3,7 @@
 //! Debian's containerd and runc, at their usual paths: the node's file system is its own where they write.
 
 use std::path::{Path, PathBuf};
+use std::process::Command;
 
 use anyhow::{Context as _, Result};
 use serde_json::json;
@@ -59,16 +60,21 @@ state = "/run/containerd"
     node.start("containerd", folder, node.command("containerd").arg("--config").arg(config))
 }
 
+fn ctr(node: &Machine, args: &[&str]) -> Command {
+    let mut command = node.command("ctr");
+    command.args(["--connect-timeout", "1s", "--timeout", "120s", "--namespace", "k8s.io"]).args(args);
+    command
+}
+
+pub(super) fn wait_for_runtime(node: &Machine) -> Result<()> {
+    patiently("containerd answers", || output(&mut ctr(node, &["version"])).map(drop))
+}
+
 /// Brings images into the node's containerd.
 pub(super) fn load(node: &Machine, archives: &[PathBuf]) -> Result<()> {
-    let ctr = |args: &[&str]| {
-        let mut command = node.command("ctr");
-        command.args(["--connect-timeout", "1s", "--timeout", "120s", "--namespace", "k8s.io"]).args(args);
-        command
-    };
-    patiently("containerd answers", || output(&mut ctr(&["version"])).map(drop))?;
+    wait_for_runtime(node)?;
     for archive in archives {
-        output(ctr(&["images", "import"]).arg(archive))?;
+        output(ctr(node, &["images", "import"]).arg(archive))?;
     }
     Ok(())
 }

@@ -13,7 +13,7 @@ use super::super::{Folder, cgroup, link, name, network};
 use super::{close, is_passed};
 use crate::command::run as run_command;
 
-type Part = fn() -> Result<()>;
+type Step = fn() -> Result<()>;
 
 /// From no cluster to no cluster.
 pub(in super::super) fn test() -> Result<()> {
@@ -24,9 +24,10 @@ pub(in super::super) fn test() -> Result<()> {
         name()
     );
     let mut failed = 0;
-    let life: [(&str, Part); 4] = [
-        ("up", || run_command(&mut xtask("up"))),
-        ("it does what it promises", || run_command(&mut xtask("check"))),
+    let life: [(&str, Step); 5] = [
+        ("up", || run_command(&mut xtask(&["up"]))),
+        ("it does what it promises", || run_command(&mut xtask(&["check"]))),
+        ("what was killed starts again", parts_return),
         ("down removes all, after the death of parts", down_after_dead_parts),
         ("down removes what a killed up leaves, twice", down_after_killed_up),
     ];
@@ -34,14 +35,37 @@ pub(in super::super) fn test() -> Result<()> {
         failed += u32::from(!is_passed(name, part));
     }
     // Whatever failed, this machine is to be as it was.
-    run_command(&mut xtask("down"))?;
+    run_command(&mut xtask(&["down"]))?;
     close(life.len(), failed)
 }
 
-fn xtask(task: &str) -> Command {
+fn xtask(task: &[&str]) -> Command {
     let mut command = Command::new("/proc/self/exe");
-    command.args(["cluster", "--name", name(), task]).stdin(Stdio::null());
+    command.args(["cluster", "--name", name()]).args(task).stdin(Stdio::null());
     command
+}
+
+fn parts_return() -> Result<()> {
+    let folder = Folder::running();
+    for part in ["kube-apiserver", "etcd", "kube-scheduler", "faults", "loadbalancer", "n1"] {
+        run_command(&mut xtask(&["stop", part]))?;
+        if part == "kube-apiserver" {
+            ensure!(
+                super::kubectl(&folder, &["get", "nodes"]).is_err(),
+                "the API server answers after its end"
+            );
+        }
+        run_command(&mut xtask(&["start", part]))?;
+    }
+    // The node's own state still says Ready, from before: what counts is a pod there.
+    let image = format!("--image={}", super::images::TOOLS);
+    let on_n1 = r#"--overrides={"spec":{"nodeName":"n1"}}"#;
+    let run = ["run", "again", &image, "--image-pull-policy=Never", "--restart=Never", on_n1];
+    let command = ["--command", "--", "/busybox", "sleep", "3600"];
+    eventually_within(super::super::DEADLINE, "a pod is made", || {
+        super::kubectl(&folder, &[&run[..], &command].concat()).map(drop)
+    })?;
+    super::kubectl(&folder, &["wait", "--for=condition=Ready", "pod/again", "--timeout=120s"]).map(drop)
 }
 
 fn down_after_dead_parts() -> Result<()> {
@@ -60,12 +84,12 @@ fn down_after_dead_parts() -> Result<()> {
             }
         }
     }
-    run_command(&mut xtask("down"))?;
+    run_command(&mut xtask(&["down"]))?;
     nothing_is_left()
 }
 
 fn down_after_killed_up() -> Result<()> {
-    let mut up = xtask("up").stdout(Stdio::null()).spawn()?;
+    let mut up = xtask(&["up"]).stdout(Stdio::null()).spawn()?;
     let killed = eventually_within(super::super::DEADLINE, "a kubelet is started", || {
         fs::metadata(Folder::own().path("logs/n1-kubelet.log")).map(drop).context("no log")
     });
@@ -73,7 +97,7 @@ fn down_after_killed_up() -> Result<()> {
     up.wait()?;
     killed?;
     for _ in 0..2 {
-        run_command(&mut xtask("down"))?;
+        run_command(&mut xtask(&["down"]))?;
         nothing_is_left()?;
     }
     Ok(())
