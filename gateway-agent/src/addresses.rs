@@ -10,7 +10,7 @@ mod watch;
 
 use std::net::IpAddr;
 
-pub use deliver::{Delivery, deliver};
+pub use deliver::{Delivery, Missing, deliver};
 pub use netlink::{AddressError, Route, read, route_to};
 pub use watch::{WatchTask, watch};
 

@@ -9,6 +9,9 @@ mod table;
 pub mod view;
 
 use std::collections::BTreeMap;
+use std::fmt;
+use std::net::IpAddr;
+use std::sync::Arc;
 
 pub use plan::{acknowledged, gateway_accepted, join};
 pub use problems::{ObjectProblem, problems};
@@ -61,6 +64,32 @@ pub enum ParentKind {
     ListenerSet,
 }
 
+/// An entry of a Gateway's `status.addresses`.
+#[derive(Clone, Debug, PartialEq, Eq, PartialOrd, Ord)]
+pub enum Address {
+    Ip(IpAddr),
+    Hostname(Arc<str>),
+}
+
+impl Address {
+    /// As in the spec.
+    pub const fn kind(&self) -> &'static str {
+        match self {
+            Self::Ip(_) => "IPAddress",
+            Self::Hostname(_) => "Hostname",
+        }
+    }
+}
+
+impl fmt::Display for Address {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        match self {
+            Self::Ip(address) => address.fmt(f),
+            Self::Hostname(name) => name.fmt(f),
+        }
+    }
+}
+
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct ScopeStatus {
     pub scope: Scope,
@@ -82,7 +111,7 @@ pub struct ObjectStatus {
     /// `metadata.generation` that the conditions speak of; 0 in a manifest without one.
     pub observed_generation: i64,
     /// Gateways only: `status.addresses`.
-    pub addresses: Vec<std::net::IpAddr>,
+    pub addresses: Vec<Address>,
     /// Gateways only: `status.attachedListenerSets`.
     pub attached_listener_sets: Option<usize>,
     pub scopes: Vec<ScopeStatus>,

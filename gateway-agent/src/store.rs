@@ -22,6 +22,7 @@ use self::objects::{
 };
 use crate::api::Object;
 pub use crate::api::{Kind, ObjectId};
+use crate::provision::managed::Managed;
 use crate::snapshot::ObjectName;
 
 /// An object and the store's version at which it last changed.
@@ -46,6 +47,9 @@ pub struct Store {
     grants: Table<ReferenceGrant>,
     grpc_routes: Table<GrpcRoute>,
     http_routes: Table<HttpRoute>,
+    /// Those of `services` and `slices` that agents made for Gateways.
+    managed_services: BTreeSet<ObjectName>,
+    managed_slices: BTreeSet<ObjectName>,
     listener_sets: Table<ListenerSet>,
     namespaces: Table<Namespace>,
     secrets: Table<Secret>,
@@ -88,6 +92,7 @@ impl Store {
             Kind::ConfigMap => self.config_maps.remove(name).is_some(),
             Kind::EndpointSlice => {
                 let removed = self.slices.remove(name);
+                self.managed_slices.remove(name);
                 if let Some(entry) = &removed {
                     self.unlink_slice(name, entry.object.service.as_ref());
                 }
@@ -100,7 +105,10 @@ impl Store {
             Kind::Namespace => self.namespaces.remove(name).is_some(),
             Kind::ReferenceGrant => self.grants.remove(name).is_some(),
             Kind::Secret => self.secrets.remove(name).is_some(),
-            Kind::Service => self.services.remove(name).is_some(),
+            Kind::Service => {
+                self.managed_services.remove(name);
+                self.services.remove(name).is_some()
+            }
             Kind::TcpRoute => self.tcp_routes.remove(name).is_some(),
             Kind::TlsRoute => self.tls_routes.remove(name).is_some(),
             Kind::UdpRoute => self.udp_routes.remove(name).is_some(),
@@ -151,7 +159,11 @@ impl Store {
                 upsert(&mut self.grants, name, version, convert::reference_grant(grant))
             }
             Object::Secret(secret) => upsert(&mut self.secrets, name, version, convert::secret(secret)),
-            Object::Service(service) => upsert(&mut self.services, name, version, convert::service(service)),
+            Object::Service(service) => {
+                let service = convert::service(service);
+                mark(&mut self.managed_services, name, service.managed.is_some());
+                upsert(&mut self.services, name, version, service)
+            }
             Object::TcpRoute(route) => aged!(tcp_routes, tcp_route, route),
             Object::TlsRoute(route) => aged!(tls_routes, tls_route, route),
             Object::UdpRoute(route) => aged!(udp_routes, udp_route, route),
@@ -175,6 +187,7 @@ impl Store {
             let service = ObjectName { namespace: name.namespace.clone(), name: service.clone() };
             self.slices_of.entry(service).or_default().insert(name.clone());
         }
+        mark(&mut self.managed_slices, name, slice.managed.is_some());
         upsert(&mut self.slices, name, version, slice)
     }
 
@@ -274,12 +287,46 @@ impl Store {
         names.filter_map(|name| self.slices.get(name)).map(|entry| &entry.object)
     }
 
+    /// Every slice that names this Service, by name.
+    pub fn named_slices(
+        &self,
+        service: &ObjectName,
+    ) -> impl Iterator<Item = (&ObjectName, &Arc<EndpointSlice>)> {
+        let names = self.slices_of.get(service).into_iter().flatten();
+        names.filter_map(|name| Some((name, &self.slices.get(name)?.object)))
+    }
+
+    pub fn slice(&self, name: &ObjectName) -> Option<&Arc<EndpointSlice>> {
+        self.slices.get(name).map(|entry| &entry.object)
+    }
+
+    /// The Services that agents made for Gateways.
+    pub fn managed_services(&self) -> impl Iterator<Item = (&ObjectName, &Service, &Managed)> {
+        self.managed_services.iter().filter_map(|name| {
+            let service = self.service(name)?;
+            Some((name, &**service, service.managed.as_deref()?))
+        })
+    }
+
+    /// The slices that agents made for Gateways.
+    pub fn managed_slices(&self) -> impl Iterator<Item = (&ObjectName, &Managed)> {
+        self.managed_slices.iter().filter_map(|name| Some((name, self.slice(name)?.managed.as_deref()?)))
+    }
+
     /// The value of a namespace's label. `kubernetes.io/metadata.name` is known without reading the namespace.
     pub fn namespace_label<'a>(&'a self, namespace: &'a str, key: &str) -> Option<&'a str> {
         if key == "kubernetes.io/metadata.name" {
             return Some(namespace);
         }
         self.namespaces.get(&namespace_key(namespace))?.object.labels.get(key).map(|value| &**value)
+    }
+}
+
+fn mark(set: &mut BTreeSet<ObjectName>, name: &ObjectName, is_in: bool) {
+    if is_in {
+        set.insert(name.clone());
+    } else {
+        set.remove(name);
     }
 }
 

@@ -17,26 +17,31 @@ mod http;
 mod inputs;
 mod l4;
 mod listener;
+mod parameters;
 mod precedence;
+mod provision;
 mod route;
 mod stream;
 #[cfg(test)]
 mod tests;
 mod tls;
 
-use std::collections::{BTreeMap, HashMap};
+use std::collections::{BTreeMap, BTreeSet, HashMap};
 use std::num::NonZeroU16;
 use std::sync::Arc;
 
 use self::backend::Resolver;
-pub use self::config::{Config, Watched};
+pub use self::config::{Config, PodIdentity, Watched};
 use self::gateway::GatewayPlan;
 use self::http::CompiledHttp;
 use self::inputs::Inputs;
 use self::listener::ListenerPlan;
+pub use self::parameters::table as parameters_table;
 use self::route::{Host, RouteFacts, Targets};
 use self::stream::CompiledStream;
-use crate::snapshot::{L4Service, Listener, ListenerKey, Protocol, RouteKind, Scheme};
+use crate::provision::Wanted;
+use crate::provision::targets::PortKey;
+use crate::snapshot::{L4Service, Listener, ListenerKey, ObjectName, Protocol, RouteKind, Scheme};
 use crate::status::names::kind;
 use crate::status::{Condition, ObjectStatus, Scope, ScopeStatus};
 use crate::store::objects::{ListenerProtocol, StreamRoute};
@@ -48,6 +53,8 @@ pub struct Translation {
     pub listeners: Arc<[Arc<Listener>]>,
     /// One per object that has a status of ours, in kind, namespace, name order.
     pub statuses: Vec<Arc<ObjectStatus>>,
+    /// What is to be written for Gateways beside their status: the difference to what is stored.
+    pub provisions: Vec<Wanted>,
 }
 
 /// What `store` comes to. Equal input gives equal output.
@@ -61,7 +68,18 @@ pub fn translate(store: &Store, config: &Config) -> Translation {
     statuses.extend(gateways.iter().map(|gateway| gateway_status(gateway, &listeners, &attached)));
     statuses.sort_by(|one, other| (one.kind, &one.name).cmp(&(other.kind, &other.name)));
     let statuses = statuses.into_iter().map(Arc::new).collect();
-    Translation { listeners: merge(&listeners, &attached, &routes), statuses }
+    let provisions = provision::plan(&gateways, &ports(&listeners), store, config);
+    Translation { listeners: merge(&listeners, &attached, &routes), statuses, provisions }
+}
+
+/// The ports that each Gateway's listeners have, as clients know them: also of listeners that are not accepted, so that
+/// a port does not come and go with them.
+fn ports(listeners: &[ListenerPlan]) -> HashMap<&ObjectName, BTreeSet<PortKey>> {
+    let mut ports: HashMap<&ObjectName, BTreeSet<PortKey>> = HashMap::new();
+    for listener in listeners {
+        ports.entry(&listener.name.gateway).or_default().extend(listener.port());
+    }
+    ports
 }
 
 /// By listener: the routes of the one kind that can attach there, by position among their kind.
@@ -146,8 +164,12 @@ fn gateway_status(plan: &GatewayPlan, listeners: &[ListenerPlan], attached: &Att
         .filter(|(listener, _)| !listener.is_accepted())
         .map(|(listener, _)| &*listener.name.section)
         .collect();
-    let mut conditions =
-        vec![conditions::gateway(plan.problem.as_ref(), plan.gateway.listeners.len(), &refused, &plan.note)];
+    let mut conditions = vec![conditions::gateway(
+        plan.problem.as_ref(),
+        plan.gateway.listeners.len(),
+        &refused,
+        &plan.note(),
+    )];
     if let Some(unusable) = &plan.unusable {
         conditions.push(Condition::new(kind::PROGRAMMED, false, unusable.reason, unusable.message.clone()));
     }

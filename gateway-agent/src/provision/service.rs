@@ -12,22 +12,15 @@ use super::names::{CLASS_NAME_LABEL, GATEWAY_NAME_LABEL, label_value};
 use super::targets::PortKey;
 use super::{Manifest, ManifestKind};
 use crate::snapshot::{ObjectName, Transport};
+use crate::store::objects::ServiceType;
 
-#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
-pub enum ServiceType {
-    ClusterIp,
-    #[default]
-    LoadBalancer,
-    NodePort,
-}
-
-impl ServiceType {
-    pub const fn as_str(self) -> &'static str {
-        match self {
-            Self::ClusterIp => "ClusterIP",
-            Self::LoadBalancer => "LoadBalancer",
-            Self::NodePort => "NodePort",
-        }
+/// As the API has it.
+pub const fn type_name(kind: ServiceType) -> &'static str {
+    match kind {
+        ServiceType::ClusterIp => "ClusterIP",
+        ServiceType::ExternalName => "ExternalName",
+        ServiceType::LoadBalancer => "LoadBalancer",
+        ServiceType::NodePort => "NodePort",
     }
 }
 
@@ -94,7 +87,7 @@ fn spec(plan: &ServicePlan<'_>) -> Value {
         })
         .collect();
     let mut spec = json!({
-        "type": settings.kind.as_str(),
+        "type": type_name(settings.kind),
         "ports": ports,
         "ipFamilyPolicy": settings.ip_family_policy.unwrap_or("PreferDualStack"),
         "sessionAffinity": if settings.has_client_affinity { "ClientIP" } else { "None" },

@@ -36,79 +36,73 @@ impl Limits {
     }
 }
 
-/// A Gateway's Service: what it should have and what it has.
+/// The ports of Services, by port as clients see it.
+pub type Targets = BTreeMap<PortKey, NonZeroU16>;
+
+/// Who has which port.
 #[derive(Clone, Debug)]
-pub struct Claimant<'a> {
-    pub gateway: &'a ObjectName,
-    pub ports: BTreeSet<PortKey>,
-    pub stored: BTreeMap<PortKey, NonZeroU16>,
+pub struct Allocator {
+    limits: Limits,
+    taken: BTreeSet<(Transport, NonZeroU16)>,
 }
 
-#[derive(Clone, Debug, Default, PartialEq, Eq)]
-pub struct Targets {
-    /// Stored, and therefore served.
-    pub served: BTreeMap<PortKey, NonZeroU16>,
-    /// What the Service should have.
-    pub wanted: BTreeMap<PortKey, NonZeroU16>,
-    /// For these the range has no port left.
-    pub exhausted: BTreeSet<PortKey>,
-}
+impl Allocator {
+    /// `reserved` belongs to Services that are about to go.
+    pub fn new(limits: Limits, reserved: impl IntoIterator<Item = (Transport, NonZeroU16)>) -> Self {
+        Self { limits, taken: reserved.into_iter().collect() }
+    }
 
-/// By claimant. `claimants` come in seniority order; `reserved` belongs to Services that are about to go.
-pub fn settle(
-    claimants: &[Claimant<'_>],
-    reserved: impl IntoIterator<Item = (Transport, NonZeroU16)>,
-    limits: &Limits,
-) -> Vec<Targets> {
-    let mut taken: BTreeSet<(Transport, NonZeroU16)> = reserved.into_iter().collect();
-    let mut settled: Vec<Targets> = Vec::with_capacity(claimants.len());
-    for claimant in claimants {
-        let mut targets = Targets::default();
-        for (key, target) in &claimant.stored {
+    /// What of a stored Service counts, and is served. Gateways come in seniority order, all of them before the first
+    /// new port is taken.
+    pub fn keep(&mut self, stored: &Targets) -> Targets {
+        let mut kept = Targets::new();
+        for (key, target) in stored {
             let (transport, _) = *key;
-            // A listener that went away keeps its port until the Service has lost it.
-            let is_new = taken.insert((transport, *target));
-            if is_new && limits.is_usable(transport, *target) && claimant.ports.contains(key) {
-                targets.served.insert(*key, *target);
-                targets.wanted.insert(*key, *target);
+            // Also those that the agent cannot have, and of listeners that are gone, until the Service has lost them.
+            let is_new = self.taken.insert((transport, *target));
+            if is_new && self.limits.is_usable(transport, *target) {
+                kept.insert(*key, *target);
             }
         }
-        settled.push(targets);
+        kept
     }
-    for (claimant, targets) in claimants.iter().zip(&mut settled) {
-        for key in &claimant.ports {
-            if targets.wanted.contains_key(key) {
-                continue;
-            }
-            match free(claimant.gateway, *key, &taken, limits) {
-                Some(target) => {
-                    taken.insert((key.0, target));
-                    targets.wanted.insert(*key, target);
-                }
-                None => drop(targets.exhausted.insert(*key)),
-            }
-        }
-    }
-    settled
-}
 
-/// The first free port from a place of the range on that belongs to this Gateway and port.
-fn free(
-    gateway: &ObjectName,
-    (transport, port): PortKey,
-    taken: &BTreeSet<(Transport, NonZeroU16)>,
-    limits: &Limits,
-) -> Option<NonZeroU16> {
-    let (first, last) = (*limits.range.start(), *limits.range.end());
-    let length = u64::from(last.checked_sub(first)?) + 1;
-    let start = digest(format!("{gateway}/{}/{port}", transport.as_str()).as_bytes()) % length;
-    (0..length)
-        .filter_map(|step| {
-            // Below the range's length, which is at most 65,536.
-            let offset = u16::try_from((start + step) % length).ok()?;
-            NonZeroU16::new(first.checked_add(offset)?)
-        })
-        .find(|target| limits.is_usable(transport, *target) && !taken.contains(&(transport, *target)))
+    /// What the Service of `gateway` should have: what was kept, and new ports for the others of `ports`, of which some
+    /// are missing where none is left.
+    pub fn complete(&mut self, gateway: &ObjectName, ports: &BTreeSet<PortKey>, kept: &Targets) -> Targets {
+        let mut wanted = Targets::new();
+        for key in ports {
+            let target = kept.get(key).copied().or_else(|| self.free(gateway, *key));
+            if let Some(target) = target {
+                self.taken.insert((key.0, target));
+                wanted.insert(*key, target);
+            }
+        }
+        wanted
+    }
+
+    /// Whether a new port of this transport cannot be had.
+    pub fn is_full(&self, transport: Transport) -> bool {
+        !self.limits.range.clone().filter_map(NonZeroU16::new).any(|port| self.is_free(transport, port))
+    }
+
+    fn is_free(&self, transport: Transport, port: NonZeroU16) -> bool {
+        self.limits.is_usable(transport, port) && !self.taken.contains(&(transport, port))
+    }
+
+    /// The first free port from a place of the range on that belongs to this Gateway and port.
+    fn free(&self, gateway: &ObjectName, (transport, port): PortKey) -> Option<NonZeroU16> {
+        let (first, last) = (*self.limits.range.start(), *self.limits.range.end());
+        let length = u64::from(last.checked_sub(first)?) + 1;
+        let start = digest(format!("{gateway}/{}/{port}", transport.as_str()).as_bytes()) % length;
+        (0..length)
+            .filter_map(|step| {
+                // Below the range's length, which is at most 65,536.
+                let offset = u16::try_from((start + step) % length).ok()?;
+                NonZeroU16::new(first.checked_add(offset)?)
+            })
+            .find(|target| self.is_free(transport, *target))
+    }
 }
 
 #[cfg(test)]

@@ -11,11 +11,12 @@ use serde_json::{Value, json};
 
 use super::managed::{Managed, Owner};
 use super::names::Marker;
-use super::service::{ServicePlan, ServiceSettings, ServiceType, manifest};
+use super::service::{ServicePlan, ServiceSettings, manifest};
 use super::slices::{AgentEndpoint, manifests};
 use super::targets::PortKey;
 use super::{Change, Manifest};
 use crate::snapshot::{ObjectName, Transport};
+use crate::store::objects::ServiceType;
 
 type Strings = BTreeMap<Arc<str>, Arc<str>>;
 

@@ -15,6 +15,7 @@ pub mod kind {
 /// Reasons.
 pub mod reason {
     pub const ACCEPTED: &str = "Accepted";
+    pub const ADDRESS_NOT_ASSIGNED: &str = "AddressNotAssigned";
     pub const ADDRESS_NOT_USABLE: &str = "AddressNotUsable";
     pub const BACKEND_NOT_FOUND: &str = "BackendNotFound";
     pub const HOSTNAME_CONFLICT: &str = "HostnameConflict";

@@ -10,6 +10,7 @@ use std::sync::Arc;
 
 use k8s_openapi::jiff::Timestamp;
 
+use crate::provision::managed::Managed;
 use crate::snapshot::{HeaderMatch, ObjectName, PathMatch, QueryMatch, Transport};
 
 /// The API group of Gateway, routes and grants.
@@ -43,6 +44,8 @@ impl Meta {
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Gateway {
     pub meta: Meta,
+    /// Absent from manifests of a folder.
+    pub uid: Option<Arc<str>>,
     pub class: Arc<str>,
     pub listeners: Vec<Arc<ListenerSpec>>,
     pub addresses: Vec<GatewayAddress>,
@@ -283,8 +286,8 @@ pub struct StreamRoute {
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Service {
     pub kind: ServiceType,
-    /// Those of the Gateway API, such as that of the Gateway that a Service was made for, and those of this agent.
-    pub labels: BTreeMap<Arc<str>, Arc<str>>,
+    /// Of those that an agent made for a Gateway.
+    pub managed: Option<Arc<Managed>>,
     /// Empty for a headless Service.
     pub cluster_addresses: Vec<IpAddr>,
     /// `status.loadBalancer.ingress`.
@@ -292,10 +295,12 @@ pub struct Service {
     pub ports: Vec<ServicePort>,
 }
 
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub enum ServiceType {
     ClusterIp,
     ExternalName,
+    /// What is made for a Gateway unless its parameters say otherwise.
+    #[default]
     LoadBalancer,
     NodePort,
 }
@@ -323,6 +328,10 @@ pub struct ServicePort {
 pub struct EndpointSlice {
     /// The label `kubernetes.io/service-name`.
     pub service: Option<Arc<str>>,
+    /// Of those that an agent made for a Gateway.
+    pub managed: Option<Arc<Managed>>,
+    /// Made by Kubernetes for a Service with a selector.
+    pub is_of_selector: bool,
     pub ports: Vec<SlicePort>,
     pub endpoints: Vec<Endpoint>,
 }
@@ -339,6 +348,7 @@ pub struct Endpoint {
     /// The first address of the endpoint: the further ones of the list mean the same endpoint
     /// (`discovery/v1/types.go`, `Endpoint.Addresses`).
     pub address: IpAddr,
+    pub node: Option<Arc<str>>,
     pub ready: bool,
     pub serving: bool,
     pub terminating: bool,

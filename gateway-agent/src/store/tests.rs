@@ -218,7 +218,7 @@ fn service_keeps_what_provisioning_reads() {
     })));
     let service = store.service(&name("s")).unwrap();
     assert_eq!(service.kind, ServiceType::LoadBalancer);
-    assert_eq!(service.labels.len(), 1);
+    assert_eq!(service.managed, None, "not made by an agent");
     assert_eq!(service.cluster_addresses.len(), 2);
     let target = |port: usize| service.ports[port].target_port.map(std::num::NonZeroU16::get);
     assert_eq!((target(0), target(1)), (Some(30_080), None));

@@ -1,10 +1,12 @@
 //! What translation depends on beside the objects.
 
-use std::collections::BTreeSet;
+use std::collections::{BTreeMap, BTreeSet};
 use std::net::IpAddr;
 use std::ops::RangeInclusive;
 use std::sync::Arc;
 
+use crate::addresses::Missing;
+use crate::provision::AddressProvider;
 use crate::snapshot::ObjectName;
 use crate::store::objects::Gateway;
 
@@ -21,10 +23,26 @@ pub struct Config {
     pub addresses: Vec<IpAddr>,
     /// Addresses that the network namespace has now, loopback excluded, sorted.
     pub local_addresses: Vec<IpAddr>,
+    /// Who gives Gateways their addresses.
+    pub provider: AddressProvider,
+    /// Addresses of the pool that do not arrive here.
+    pub undelivered: Arc<Missing>,
+    /// By Gateway, what keeps its Service from being written.
+    pub provision_problems: Arc<BTreeMap<ObjectName, String>>,
+    /// Where the agent itself runs; empty without a cluster.
+    pub own_pod: PodIdentity,
     /// TCP port of the admin server, which no listener can have.
     pub admin_port: u16,
     /// Ports that the TC path draws from.
     pub source_ports: RangeInclusive<u16>,
+}
+
+/// The pod that the agent runs in.
+#[derive(Clone, Debug, Default, PartialEq, Eq)]
+pub struct PodIdentity {
+    pub namespace: Arc<str>,
+    pub ips: Vec<IpAddr>,
+    pub node: Option<Arc<str>>,
 }
 
 /// Where objects are read. What is elsewhere cannot be seen, and a reference to it is not permitted.
@@ -46,6 +64,10 @@ impl Default for Config {
             foreign_classes: BTreeSet::new(),
             addresses: Vec::new(),
             local_addresses: Vec::new(),
+            provider: AddressProvider::Host,
+            undelivered: Arc::default(),
+            provision_problems: Arc::default(),
+            own_pod: PodIdentity::default(),
             admin_port: 9901,
             source_ports: 10_000..=29_999,
         }

@@ -4,7 +4,7 @@ use std::sync::Arc;
 
 use crate::snapshot::ObjectName;
 use crate::store::Store;
-use crate::store::objects::ConfigMap;
+use crate::store::objects::{ConfigMap, Service};
 
 #[derive(Debug)]
 pub(super) struct Inputs<'a> {
@@ -19,6 +19,10 @@ impl<'a> Inputs<'a> {
     /// For what is not looked up by name.
     pub(super) const fn store(&self) -> &'a Store {
         self.store
+    }
+
+    pub(super) fn service(&self, name: &ObjectName) -> Option<&'a Arc<Service>> {
+        self.store.service(name)
     }
 
     pub(super) fn config_map(&self, name: &ObjectName) -> Option<&'a Arc<ConfigMap>> {

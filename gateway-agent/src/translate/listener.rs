@@ -8,6 +8,8 @@ use std::sync::Arc;
 use super::Config;
 use super::conditions::{Problem, condition, join_messages};
 use super::gateway::GatewayPlan;
+use crate::provision::AddressProvider;
+use crate::provision::targets::PortKey;
 use crate::snapshot::{ListenerKey, ListenerName, RouteKind, Transport};
 use crate::status::names::{kind, reason};
 use crate::status::{Condition, Scope, ScopeStatus};
@@ -30,11 +32,18 @@ pub(super) struct ListenerPlan {
     conflict: Option<Problem>,
     /// Empty where it is not served.
     pub(super) keys: Vec<ListenerKey>,
+    /// Why it is not served although nothing is wrong with it.
+    waiting: Option<Problem>,
 }
 
 impl ListenerPlan {
     pub(super) const fn is_accepted(&self) -> bool {
         self.problem.is_none() && self.conflict.is_none()
+    }
+
+    /// What clients connect to, whatever becomes of it.
+    pub(super) fn port(&self) -> Option<PortKey> {
+        Some((transport(&self.spec.protocol)?, self.spec.port?))
     }
 
     /// Why no data path serves it.
@@ -79,7 +88,7 @@ impl ListenerPlan {
                 Condition::new(kind::CONFLICTED, true, conflict.reason, conflict.message.clone())
             }
         };
-        vec![
+        let mut conditions = vec![
             condition(kind::ACCEPTED, reason::ACCEPTED, "the listener is valid", self.refusal()),
             condition(
                 kind::RESOLVED_REFS,
@@ -88,7 +97,11 @@ impl ListenerPlan {
                 self.unresolved.as_ref(),
             ),
             conflicted,
-        ]
+        ];
+        if let Some(waiting) = &self.waiting {
+            conditions.push(Condition::new(kind::PROGRAMMED, false, waiting.reason, waiting.message.clone()));
+        }
+        conditions
     }
 }
 
@@ -110,6 +123,7 @@ pub(super) fn plan(gateways: &[GatewayPlan], config: &Config) -> Vec<ListenerPla
                 problem,
                 conflict: None,
                 keys: Vec::new(),
+                waiting: None,
             });
         }
         set_inner_conflicts(&mut plans[first..]);
@@ -143,7 +157,9 @@ fn problem(spec: &ListenerSpec, config: &Config) -> Option<Problem> {
     let Some(port) = spec.port else {
         return Some(Problem::new(reason::UNSUPPORTED_VALUE, "port is out of range: 1 to 65535"));
     };
-    if transport(&spec.protocol) == Some(Transport::Tcp) && port.get() == config.admin_port {
+    // Ports of Services lead to other ports of the pod.
+    let is_own = !matches!(config.provider, AddressProvider::Service(_));
+    if is_own && transport(&spec.protocol) == Some(Transport::Tcp) && port.get() == config.admin_port {
         let message = format!(
             "port {port} is the agent's admin server's; choose another one or start the agent with another --admin-address"
         );
@@ -272,6 +288,7 @@ impl Claims {
             return;
         };
         let keys = gateway.keys(transport, port);
+        let waiting = gateway.waiting(transport, port);
         let conflict = keys.iter().find_map(|key| {
             let holders = self.by_port.get(&(key.transport, key.port))?;
             let mut rivals = holders.iter().filter(|held| overlap(key.address, held.address));
@@ -288,6 +305,7 @@ impl Claims {
             }
             plans[index].keys = keys;
         }
+        plans[index].waiting = waiting.filter(|_| conflict.is_none());
         plans[index].conflict = conflict;
     }
 }

@@ -1,6 +1,7 @@
 //! Translation as a whole, rule by rule.
 
 mod scenario;
+mod service;
 
 mod addresses;
 mod backends;
@@ -10,5 +11,6 @@ mod http;
 mod l4;
 mod listeners;
 mod order;
+mod pool;
 mod routes;
 mod tls;

@@ -6,7 +6,7 @@ use super::{changed, render};
 use crate::snapshot::ObjectName;
 use crate::status::names::{kind, reason};
 use crate::status::view::ObjectView;
-use crate::status::{Condition, ObjectStatus, Parent, ParentKind, Scope, ScopeStatus};
+use crate::status::{Address, Condition, ObjectStatus, Parent, ParentKind, Scope, ScopeStatus};
 use crate::store::objects::ParentRef;
 
 fn name(name: &str) -> ObjectName {
@@ -25,7 +25,7 @@ fn gateway() -> Arc<ObjectStatus> {
         kind: "Gateway",
         name: name("gw"),
         observed_generation: 3,
-        addresses: vec!["192.0.2.1".parse().unwrap()],
+        addresses: vec![Address::Ip("192.0.2.1".parse().unwrap())],
         attached_listener_sets: Some(2),
         scopes: vec![ScopeStatus::new(Scope::Object, vec![valid]), listener],
     })

@@ -12,16 +12,13 @@ use k8s_openapi::apimachinery::pkg::util::intstr::IntOrString;
 
 use super::{optional, shared};
 use crate::api::ReferenceGrant as ApiGrant;
+use crate::provision::managed::Managed;
+use crate::provision::slices::{KUBERNETES_MANAGER, MANAGED_BY_LABEL, SERVICE_LABEL};
 use crate::snapshot::Transport;
 use crate::store::objects::{
     ConfigMap, Endpoint, EndpointSlice, GrantFrom, GrantTo, Namespace, ReferenceGrant, Secret, Service,
     ServiceIngress, ServicePort, ServiceType, SlicePort,
 };
-
-const SERVICE_NAME_LABEL: &str = "kubernetes.io/service-name";
-
-/// Prefixes of the labels of Services that mean something here.
-const KEPT_LABELS: [&str; 2] = ["gateway.networking.k8s.io/", "gateway-agent.dev/"];
 
 /// Absent means TCP, in Services and slices alike.
 fn transport(protocol: Option<&str>) -> Option<Transport> {
@@ -44,14 +41,7 @@ pub(in crate::store) fn service(service: &ApiService) -> Service {
             Some("NodePort") => ServiceType::NodePort,
             _ => ServiceType::ClusterIp,
         },
-        labels: service
-            .metadata
-            .labels
-            .iter()
-            .flatten()
-            .filter(|(key, _)| KEPT_LABELS.iter().any(|prefix| key.starts_with(prefix)))
-            .map(|(key, value)| (shared(key), shared(value)))
-            .collect(),
+        managed: Managed::service(service).map(Arc::new),
         cluster_addresses: spec.map(cluster_addresses).unwrap_or_default(),
         ingress: ingress.unwrap_or_default().iter().filter_map(service_ingress).collect(),
         ports: ports.iter().filter_map(service_port).collect(),
@@ -91,9 +81,11 @@ fn service_port(port: &ApiServicePort) -> Option<ServicePort> {
 }
 
 pub(in crate::store) fn endpoint_slice(slice: &ApiSlice) -> EndpointSlice {
-    let labels = slice.metadata.labels.as_ref();
+    let label = |key: &str| slice.metadata.labels.as_ref().and_then(|labels| labels.get(key));
     EndpointSlice {
-        service: optional(labels.and_then(|labels| labels.get(SERVICE_NAME_LABEL))),
+        service: optional(label(SERVICE_LABEL)),
+        managed: Managed::slice(slice).map(Arc::new),
+        is_of_selector: label(MANAGED_BY_LABEL).is_some_and(|manager| manager == KUBERNETES_MANAGER),
         ports: slice
             .ports
             .iter()
@@ -119,6 +111,7 @@ fn endpoint(endpoint: &ApiEndpoint) -> Option<Endpoint> {
     let ready = conditions.ready.unwrap_or(true);
     Some(Endpoint {
         address,
+        node: optional(endpoint.node_name.as_ref()),
         ready,
         serving: conditions.serving.unwrap_or(ready),
         terminating: conditions.terminating.unwrap_or(false),

@@ -123,6 +123,7 @@ pub(in crate::store) fn gateway(gateway: &ApiGateway, order: u64) -> Gateway {
     };
     Gateway {
         meta: meta(&gateway.metadata, order),
+        uid: optional(gateway.metadata.uid.as_ref()),
         class: shared(gateway_class_name),
         listeners: listeners.iter().map(listener).collect(),
         addresses: addresses

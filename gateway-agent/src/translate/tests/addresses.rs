@@ -6,6 +6,7 @@ use serde_json::{Value, json};
 
 use super::scenario::{config, run, run_with};
 use crate::api::Object;
+use crate::status::Address;
 use crate::store::testing::{aged, gateway, with_spec};
 use crate::translate::{Config, Translation};
 
@@ -19,7 +20,7 @@ fn with_addresses(addresses: Value) -> Object {
 }
 
 fn listed(done: &Translation) -> Vec<String> {
-    done.status("Gateway", "gw").addresses.iter().map(IpAddr::to_string).collect()
+    done.status("Gateway", "gw").addresses.iter().map(Address::to_string).collect()
 }
 
 #[test]
