@@ -3,7 +3,6 @@
 //! **Invariant:** no I/O and no clock. What it is told, it translates; what changed, it publishes once; what the data
 //! paths acknowledge, it joins. `app` feeds it and prints.
 
-use std::collections::HashSet;
 use std::net::IpAddr;
 use std::sync::Arc;
 
@@ -11,20 +10,22 @@ use crate::api::Object;
 use crate::cluster::{Change, Desired, SyncGate, WatchKey};
 use crate::manifests::Load;
 use crate::metrics::Metrics;
-use crate::snapshot::{
-    HttpTable, Listener, ListenerName, Protocol, Publisher, Reader, Revision, RouteName, Snapshot,
-};
+use crate::snapshot::{Listener, Publisher, Reader, Revision, Snapshot};
 use crate::status::{self, Applied, Changes, ObjectStatus};
 use crate::store::Store;
-use crate::store::objects::NamespaceFilter;
-use crate::translate::{self, Config, Translation, Watched};
+use crate::store::objects::{ListenerSetFilter, NamespaceFilter};
+use crate::translate::{Config, Gone, Translation, Translator, Watched};
 
 #[derive(Debug)]
 pub struct Control {
     config: Config,
     store: Store,
-    translation: Translation,
+    translator: Translator,
+    /// What went with the snapshot before: a worker may have counted for it once more.
+    gone: Gone,
     revision: Revision,
+    /// The first that has the listeners as they are: what comes after differs in routes and endpoints.
+    listeners_revision: Revision,
     publisher: Publisher,
     metrics: Arc<Metrics>,
     /// Whether objects have been seen at all: before that there is nothing to serve or to say.
@@ -41,8 +42,10 @@ impl Control {
         Self {
             config,
             store: Store::default(),
-            translation: Translation::default(),
+            translator: Translator::default(),
+            gone: Gone::default(),
             revision: Revision::default(),
+            listeners_revision: Revision::default(),
             publisher,
             metrics,
             is_loaded: false,
@@ -113,12 +116,17 @@ impl Control {
         self.gate.waiting()
     }
 
-    /// Whether any listener selects namespaces by their labels.
+    /// Whether a Gateway or any listener selects namespaces by their labels.
     pub fn uses_selectors(&self) -> bool {
-        let gateways = self.store.gateways().values();
-        gateways
-            .flat_map(|entry| &entry.object.listeners)
-            .any(|listener| matches!(listener.namespaces, NamespaceFilter::Selector(_)))
+        let is_selector = |filter: &NamespaceFilter| matches!(filter, NamespaceFilter::Selector(_));
+        let gateways = || self.store.gateways().values().map(|entry| &entry.object);
+        let sets = self.store.listener_sets().values().flat_map(|entry| &entry.object.listeners);
+        let mut listeners = gateways().flat_map(|gateway| &gateway.listeners).chain(sets);
+        listeners.any(|listener| is_selector(&listener.namespaces))
+            || gateways().any(|gateway| match &gateway.allowed_listeners {
+                ListenerSetFilter::None => false,
+                ListenerSetFilter::Some(filter) => is_selector(filter),
+            })
     }
 
     /// What the writers are to bring about; nothing before everything was seen.
@@ -150,20 +158,41 @@ impl Control {
         self.is_loaded && is_consistent && self.translate()
     }
 
+    /// Brings the snapshot up to date. True when a new one was published.
     fn translate(&mut self) -> bool {
         self.translated = self.store.version();
-        let translation = translate::translate(&self.store, &self.config);
-        let serves_same = self.revision > Revision(0) && translation.listeners == self.translation.listeners;
-        self.translation = translation;
+        let before = self.translator.translation().listeners.clone();
+        let planned = self.translator.work().topologies_planned;
+        let dirty = self.store.take_dirty();
+        let translation = self.translator.update(&self.store, &dirty, &self.config);
+        // What is equal has kept its allocation.
+        let serves_same = self.revision > Revision(0) && Arc::ptr_eq(&translation.listeners, &before);
+        let listeners = translation.listeners.clone();
+        self.forget();
         if serves_same {
             return false;
         }
         self.revision.0 += 1;
-        let (listeners, routes) = names(&self.translation.listeners);
-        self.metrics.retain(&listeners, &routes);
-        let listeners = self.translation.listeners.clone();
+        if self.translator.work().topologies_planned != planned {
+            self.listeners_revision = self.revision;
+        }
         self.publisher.publish(Arc::new(Snapshot { revision: self.revision, listeners }));
         true
+    }
+
+    /// Ends the counters of what is served no more, also of what was not by the snapshot before.
+    fn forget(&mut self) {
+        let gone = self.translator.take_gone();
+        for Gone { listeners, routes } in [&gone, &self.gone] {
+            let listeners = listeners.iter().filter(|listener| !self.translator.serves_listener(listener));
+            let routes = routes.iter().filter(|route| !self.translator.serves_route(route));
+            self.metrics.forget(listeners, routes);
+        }
+        self.gone = gone;
+    }
+
+    fn translation(&self) -> &Translation {
+        self.translator.translation()
     }
 
     /// A further reader of what is published.
@@ -178,21 +207,21 @@ impl Control {
 
     /// What was published last.
     pub fn snapshot(&self) -> Snapshot {
-        Snapshot { revision: self.revision, listeners: self.translation.listeners.clone() }
+        Snapshot { revision: self.revision, listeners: self.translation().listeners.clone() }
     }
 
     pub fn listeners(&self) -> &[Arc<Listener>] {
-        &self.translation.listeners
+        &self.translation().listeners
     }
 
-    /// Whether the data paths have spoken of what was published last.
+    /// Whether the data paths have spoken of the listeners as they are now.
     pub fn is_acknowledged(&self, proxy: &Applied, kernel: &Applied) -> bool {
-        self.is_loaded && status::acknowledged(self.revision, proxy, Some(kernel))
+        self.is_loaded && status::acknowledged(self.listeners_revision, proxy, Some(kernel))
     }
 
     /// The conditions of all objects.
     pub fn statuses(&self, proxy: &Applied, kernel: &Applied) -> Vec<Arc<ObjectStatus>> {
-        status::join(&self.translation.statuses, self.revision, proxy, Some(kernel))
+        status::join(&self.translation().statuses, self.listeners_revision, proxy, Some(kernel))
     }
 
     /// What differs from what this returned before.
@@ -205,28 +234,6 @@ impl Control {
         }
         changes
     }
-}
-
-/// Every listener and route that has counters.
-fn names(listeners: &[Arc<Listener>]) -> (HashSet<ListenerName>, HashSet<RouteName>) {
-    let names = listeners.iter().flat_map(|listener| listener.names.iter().cloned()).collect();
-    let mut routes = HashSet::new();
-    for listener in listeners {
-        match &listener.protocol {
-            Protocol::Http(table) => routes.extend(http_routes(table)),
-            Protocol::Tls(table) => {
-                routes.extend(table.passthrough_rules().map(|rule| rule.route.clone()));
-                routes.extend(table.http_tables().flat_map(|http| http_routes(http)));
-            }
-            Protocol::Tcp(service) | Protocol::Udp(service) => routes.extend(service.route.clone()),
-        }
-    }
-    (names, routes)
-}
-
-fn http_routes(table: &HttpTable) -> impl Iterator<Item = RouteName> {
-    let hosts = table.listeners.values().flat_map(|listener| listener.hosts.values());
-    hosts.flat_map(|host| host.matches()).map(|found| found.rule.route.clone())
 }
 
 #[cfg(test)]

@@ -7,7 +7,7 @@
 mod cluster;
 mod encode;
 
-use std::collections::{HashMap, HashSet};
+use std::collections::HashMap;
 use std::fmt;
 use std::hash::Hash;
 use std::sync::atomic::{AtomicU64, Ordering};
@@ -148,8 +148,8 @@ impl<K: Eq + Hash + Clone + Ord, C: Sum> Family<K, C> {
         cells
     }
 
-    fn retain(&self, configured: &HashSet<K>) {
-        self.lock().retain(|key, _| configured.contains(key));
+    fn forget(&self, key: &K) {
+        self.lock().remove(key);
     }
 
     /// Sums in key order.
@@ -206,16 +206,18 @@ impl Metrics {
     }
 
     /// Ends the series of objects that are no longer configured.
-    pub fn retain(&self, listeners: &HashSet<ListenerName>, routes: &HashSet<RouteName>) {
-        self.listeners.retain(listeners);
-        self.routes.retain(routes);
+    pub fn forget<'a>(
+        &self,
+        listeners: impl IntoIterator<Item = &'a ListenerName>,
+        routes: impl IntoIterator<Item = &'a RouteName>,
+    ) {
+        listeners.into_iter().for_each(|listener| self.listeners.forget(listener));
+        routes.into_iter().for_each(|route| self.routes.forget(route));
     }
 }
 
 #[cfg(test)]
 mod tests {
-    use std::collections::HashSet;
-
     use super::{Extra, Metrics, encode};
     use crate::snapshot::{ListenerName, ObjectName, RouteKind, RouteName};
 
@@ -252,7 +254,7 @@ mod tests {
         let cells = metrics.route(&route);
         cells.requests.get(2).expect("six classes").add(1);
         assert!(text(&metrics).contains(r#"code="2xx""#));
-        metrics.retain(&HashSet::new(), &HashSet::new());
+        metrics.forget([], [&route]);
         assert!(!text(&metrics).contains("HTTPRoute"));
     }
 }

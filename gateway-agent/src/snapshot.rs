@@ -19,8 +19,8 @@ use std::sync::Arc;
 pub use filter::{HeaderChange, HeaderChanges, PathChange, Redirect, RefusedHeader, Scheme};
 pub use host::HostTable;
 pub use http::{
-    HeaderMatch, HttpAction, HttpMatch, HttpRule, HttpTable, HttpVirtualListener, PathMatch, QueryMatch,
-    RequestView, VirtualHost,
+    HeaderMatch, HttpAction, HttpMatch, HttpRule, HttpTable, HttpVirtualListener, MatchOrder, PathMatch,
+    QueryMatch, RequestView, VirtualHost,
 };
 pub use l4::{L4Service, Maglev};
 pub use publish::{Publisher, Reader};
@@ -69,9 +69,10 @@ impl fmt::Display for ListenerName {
     }
 }
 
-/// The route kinds that reach a data path.
+/// The route kinds that listeners know.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
 pub enum RouteKind {
+    Grpc,
     Http,
     Tcp,
     Tls,
@@ -82,11 +83,17 @@ impl RouteKind {
     /// The Kubernetes kind.
     pub const fn as_str(self) -> &'static str {
         match self {
+            Self::Grpc => "GRPCRoute",
             Self::Http => "HTTPRoute",
             Self::Tcp => "TCPRoute",
             Self::Tls => "TLSRoute",
             Self::Udp => "UDPRoute",
         }
+    }
+
+    /// Whether there is a data path for it.
+    pub const fn is_served(self) -> bool {
+        !matches!(self, Self::Grpc)
     }
 }
 

@@ -13,10 +13,11 @@ use std::fmt;
 use std::net::IpAddr;
 use std::sync::Arc;
 
-pub use plan::{acknowledged, gateway_accepted, join};
+pub use plan::{acknowledged, gateway_accepted, join, listener_set_accepted};
 pub use problems::{ObjectProblem, problems};
 pub use table::{Changes, changed, render};
 
+use crate::api::Kind;
 use crate::snapshot::{ListenerKey, ListenerName, ObjectName, Revision};
 use crate::store::objects::ParentRef;
 
@@ -98,6 +99,8 @@ pub struct ScopeStatus {
     pub attached_routes: usize,
     /// Listeners only: route kinds that may attach.
     pub supported_kinds: Vec<&'static str>,
+    /// Listeners only: whether it could be served, the data paths permitting.
+    pub is_valid: bool,
     /// Listeners only: the data-path entries it is part of, one per address; empty where it is not served.
     pub keys: Vec<ListenerKey>,
 }
@@ -145,6 +148,16 @@ impl ParentKind {
     }
 }
 
+impl Parent {
+    /// The object that a listener is in.
+    pub fn of(listener: &ListenerName) -> Self {
+        match &listener.set {
+            None => Self { kind: ParentKind::Gateway, name: listener.gateway.clone() },
+            Some(set) => Self { kind: ParentKind::ListenerSet, name: set.clone() },
+        }
+    }
+}
+
 impl Condition {
     pub fn new(kind: &'static str, is_true: bool, reason: &'static str, message: impl Into<String>) -> Self {
         let status = if is_true { ConditionStatus::True } else { ConditionStatus::False };
@@ -152,9 +165,27 @@ impl Condition {
     }
 }
 
+impl ObjectStatus {
+    /// What to say of an object without scopes.
+    pub(crate) fn unattached(&self) -> &'static str {
+        if self.kind == Kind::BackendTlsPolicy.as_str() {
+            "no route of a Gateway of this agent leads to its targets"
+        } else {
+            "no parentRef names a Gateway of this agent"
+        }
+    }
+}
+
 impl ScopeStatus {
     pub const fn new(scope: Scope, conditions: Vec<Condition>) -> Self {
-        Self { scope, conditions, attached_routes: 0, supported_kinds: Vec::new(), keys: Vec::new() }
+        Self {
+            scope,
+            conditions,
+            attached_routes: 0,
+            supported_kinds: Vec::new(),
+            is_valid: true,
+            keys: Vec::new(),
+        }
     }
 
     pub fn condition(&self, kind: &str) -> Option<&Condition> {
@@ -177,9 +208,8 @@ impl ObjectStatus {
     }
 
     pub fn listener(&self, name: &ListenerName) -> Option<&ScopeStatus> {
-        let owner = name.set.as_ref().unwrap_or(&name.gateway);
-        let kind = if name.set.is_some() { ParentKind::ListenerSet } else { ParentKind::Gateway };
-        if self.kind != kind.as_str() || self.name != *owner {
+        let parent = Parent::of(name);
+        if self.kind != parent.kind.as_str() || self.name != parent.name {
             return None;
         }
         self.scope(&Scope::Listener(name.section.to_string()))

@@ -95,6 +95,7 @@ impl Store {
                 self.managed_slices.remove(name);
                 if let Some(entry) = &removed {
                     self.unlink_slice(name, entry.object.service.as_ref());
+                    self.touch_service(name, entry.object.service.as_ref());
                 }
                 removed.is_some()
             }
@@ -125,7 +126,7 @@ impl Store {
         self.version
     }
 
-    /// What changed, came or went since this was last called.
+    /// What changed, came or went since this was last called. A change of an EndpointSlice is one of its Service too.
     pub fn take_dirty(&mut self) -> BTreeSet<ObjectId> {
         std::mem::take(&mut self.dirty)
     }
@@ -188,7 +189,20 @@ impl Store {
             self.slices_of.entry(service).or_default().insert(name.clone());
         }
         mark(&mut self.managed_slices, name, slice.managed.is_some());
-        upsert(&mut self.slices, name, version, slice)
+        let after = slice.service.clone();
+        let is_changed = upsert(&mut self.slices, name, version, slice);
+        if is_changed {
+            self.touch_service(name, before.as_ref());
+            self.touch_service(name, after.as_ref());
+        }
+        is_changed
+    }
+
+    fn touch_service(&mut self, slice: &ObjectName, service: Option<&Arc<str>>) {
+        if let Some(service) = service {
+            let name = ObjectName { namespace: slice.namespace.clone(), name: service.clone() };
+            self.dirty.insert(ObjectId { kind: Kind::Service, name });
+        }
     }
 
     fn unlink_slice(&mut self, name: &ObjectName, service: Option<&Arc<str>>) {

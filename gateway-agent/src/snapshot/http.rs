@@ -1,6 +1,6 @@
 //! The HTTP routing table of one listener.
 
-mod index;
+mod host;
 mod query;
 
 #[cfg(test)]
@@ -8,7 +8,7 @@ mod tests;
 
 use std::sync::Arc;
 
-use index::PathIndex;
+pub use host::{MatchOrder, VirtualHost};
 
 use super::{HostTable, ListenerName, MessageHeaders, Redirect, RouteName, Scheme, Split};
 
@@ -105,44 +105,6 @@ impl HttpVirtualListener {
     pub fn find<R: RequestView>(&self, host: &str, request: &R) -> Option<&Arc<HttpRule>> {
         // At most as many hostnames as `host` has labels, and nearly always one.
         self.hosts.matching(host).find_map(|found| found.find(request))
-    }
-}
-
-/// The matches of one effective hostname, most specific first.
-#[derive(Clone, Debug, Default)]
-pub struct VirtualHost {
-    matches: Arc<[HttpMatch]>,
-    /// Derived from `matches`.
-    index: Arc<PathIndex>,
-}
-
-impl PartialEq for VirtualHost {
-    fn eq(&self, other: &Self) -> bool {
-        self.matches == other.matches
-    }
-}
-
-impl Eq for VirtualHost {}
-
-impl VirtualHost {
-    /// `matches` in the order in which they are to be tried: `translate` has sorted them by precedence
-    /// (`HTTPRouteRule.matches` in `httproute_types.go`); the first that holds is taken.
-    pub fn new(matches: Vec<HttpMatch>) -> Self {
-        let index = Arc::new(PathIndex::new(&matches));
-        Self { matches: matches.into(), index }
-    }
-
-    pub fn matches(&self) -> &[HttpMatch] {
-        &self.matches
-    }
-
-    /// The rule of the first match that holds. Only of this hostname: see [`HttpVirtualListener::find`].
-    pub fn find<R: RequestView>(&self, request: &R) -> Option<&Arc<HttpRule>> {
-        let holds = |position: usize| {
-            self.matches.get(position).is_some_and(|found| found.holds_beyond_path(request))
-        };
-        let position = self.index.first(request.path(), holds)?;
-        self.matches.get(position).map(|found| &found.rule)
     }
 }
 

@@ -96,8 +96,9 @@ impl<T> SharedMap<T> {
 
 impl<T: Clone> SharedMap<T> {
     /// Returns the value that this one replaces.
-    pub fn insert(&mut self, key: &str, value: T) -> Option<T> {
-        self.root.insert(0, Entry { hash: hash(key), key: key.into(), value })
+    pub fn insert(&mut self, key: impl Into<Arc<str>>, value: T) -> Option<T> {
+        let key = key.into();
+        self.root.insert(0, Entry { hash: hash(&key), key, value })
     }
 
     pub fn remove(&mut self, key: &str) -> Option<T> {
@@ -269,7 +270,7 @@ mod tests {
     fn map(n: u32) -> SharedMap<u32> {
         let mut map = SharedMap::default();
         for value in 0..n {
-            map.insert(&format!("host-{value}.example.com"), value);
+            map.insert(format!("host-{value}.example.com"), value);
         }
         map
     }
@@ -331,7 +332,7 @@ mod tests {
             for step in steps {
                 match step {
                     Step::Insert(key, value) => {
-                        let replaced = map.insert(&key.to_string(), value);
+                        let replaced = map.insert(key.to_string(), value);
                         prop_assert_eq!(replaced, model.insert(key.to_string(), value));
                     }
                     Step::Remove(key) => {
@@ -346,7 +347,7 @@ mod tests {
             prop_assert_eq!(map.is_empty(), model.is_empty());
             let mut fresh = SharedMap::default();
             for (key, value) in model {
-                fresh.insert(&key, value);
+                fresh.insert(key, value);
             }
             prop_assert_eq!(map, fresh);
         }

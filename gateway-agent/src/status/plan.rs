@@ -8,7 +8,7 @@ mod tests;
 use std::sync::Arc;
 
 use super::names::{kind, reason};
-use super::{Applied, Condition, ConditionStatus, ObjectStatus, Scope, ScopeStatus, Served};
+use super::{Applied, Condition, ConditionStatus, ObjectStatus, ParentKind, Scope, ScopeStatus, Served};
 use crate::snapshot::{ListenerKey, Revision};
 
 /// How the proxy says that it keeps a port closed, so that the kernel refuses clients. That is in force as configured.
@@ -32,9 +32,9 @@ pub fn join(
     let is_current = acknowledged(revision, proxy, kernel);
     let view = DataPaths { is_current, proxy, kernel };
     let join = |status: &Arc<ObjectStatus>| {
-        // What has no listeners owes nothing to the data paths.
-        let has_listeners = status.scopes.iter().any(|scope| matches!(scope.scope, Scope::Listener(_)));
-        if has_listeners { Arc::new(join_one(status, &view)) } else { status.clone() }
+        // Routes and policies owe nothing to the data paths.
+        let is_parent = status.scopes.iter().any(|scope| scope.scope == Scope::Object);
+        if is_parent { Arc::new(join_one(status, &view)) } else { status.clone() }
     };
     statuses.iter().map(join).collect()
 }
@@ -47,6 +47,7 @@ struct DataPaths<'a> {
 }
 
 fn join_one(status: &ObjectStatus, paths: &DataPaths<'_>) -> ObjectStatus {
+    let is_set = status.kind == ParentKind::ListenerSet.as_str();
     let mut joined = status.clone();
     let mut listeners = Vec::new();
     let is_gateway_accepted =
@@ -54,13 +55,13 @@ fn join_one(status: &ObjectStatus, paths: &DataPaths<'_>) -> ObjectStatus {
     for scope in &mut joined.scopes {
         if let Scope::Listener(section) = &scope.scope {
             let section = section.clone();
-            join_listener(scope, is_gateway_accepted, paths);
+            join_listener(scope, is_gateway_accepted, is_set, paths);
             listeners.push((section, scope.clone()));
         }
     }
     for scope in &mut joined.scopes {
         if scope.scope == Scope::Object {
-            join_gateway(scope, &listeners);
+            if is_set { join_set(scope, &listeners) } else { join_gateway(scope, &listeners) }
         }
         let position = |condition: &Condition| kind::ORDER.iter().position(|kind| *kind == condition.kind);
         scope.conditions.sort_by_key(|condition| position(condition).unwrap_or(kind::ORDER.len()));
@@ -80,11 +81,19 @@ fn is_refused(scope: &ScopeStatus) -> bool {
     })
 }
 
-fn join_listener(scope: &mut ScopeStatus, is_gateway_accepted: bool, paths: &DataPaths<'_>) {
+/// `is_set`: it is an entry of a ListenerSet, whose reasons are more telling.
+fn join_listener(scope: &mut ScopeStatus, is_gateway_accepted: bool, is_set: bool, paths: &DataPaths<'_>) {
     let programmed =
         |is_true, reason, message: String| Condition::new(kind::PROGRAMMED, is_true, reason, message);
     if is_false(scope, kind::ACCEPTED) {
-        scope.set(programmed(false, reason::INVALID, "the listener is not accepted".into()));
+        let conflict = scope.condition(kind::CONFLICTED).filter(|_| is_set);
+        let conflict = conflict.filter(|conflict| conflict.status == ConditionStatus::True);
+        let reason = conflict.map_or(reason::INVALID, |conflict| conflict.reason);
+        scope.set(programmed(false, reason, "the listener is not accepted".into()));
+        return;
+    }
+    // Translation has said why it cannot be.
+    if scope.condition(kind::PROGRAMMED).is_some() {
         return;
     }
     if scope.keys.is_empty() {
@@ -107,12 +116,17 @@ fn join_listener(scope: &mut ScopeStatus, is_gateway_accepted: bool, paths: &Dat
             Serving::By(text) => served.push(format!("{key} {text}")),
             Serving::Pending => is_pending = true,
             Serving::Failed { reason: failure, message } => {
+                let mut reason = reason::INVALID;
                 if failure == reason::PORT_UNAVAILABLE {
                     let refused =
                         Condition::new(kind::ACCEPTED, false, reason::PORT_UNAVAILABLE, message.clone());
                     scope.set(refused);
+                    scope.is_valid = false;
+                    if is_set {
+                        reason = reason::PORT_UNAVAILABLE;
+                    }
                 }
-                scope.set(programmed(false, reason::INVALID, message));
+                scope.set(programmed(false, reason, message));
                 return;
             }
         }
@@ -188,6 +202,48 @@ fn join_gateway(scope: &mut ScopeStatus, listeners: &[(String, ScopeStatus)]) {
     } else {
         programmed(true, reason::PROGRAMMED, format!("served, except: {}", unserved.join(", ")))
     });
+}
+
+fn join_set(scope: &mut ScopeStatus, listeners: &[(String, ScopeStatus)]) {
+    if is_refused(scope) {
+        return;
+    }
+    let sections = |wanted: &dyn Fn(&ScopeStatus) -> bool| -> Vec<&str> {
+        listeners.iter().filter(|(_, scope)| wanted(scope)).map(|(section, _)| section.as_str()).collect()
+    };
+    let invalid = sections(&|listener| !listener.is_valid);
+    scope.set(listener_set_accepted(listeners.len(), &invalid));
+    if scope.condition(kind::PROGRAMMED).is_some() {
+        return;
+    }
+    let is_programmed = |listener: &ScopeStatus| !is_false(listener, kind::PROGRAMMED);
+    let pending = sections(&|listener| {
+        listener.condition(kind::PROGRAMMED).is_some_and(|condition| condition.reason == reason::PENDING)
+    });
+    let (is_true, reason, message) = if !pending.is_empty() {
+        (false, reason::PENDING, format!("waiting for the data path: {}", pending.join(", ")))
+    } else if invalid.len() == listeners.len() {
+        (false, reason::LISTENERS_NOT_VALID, "no listener is valid".to_owned())
+    } else if sections(&is_programmed).is_empty() {
+        (false, reason::INVALID, "no listener is served".to_owned())
+    } else {
+        match sections(&|listener| !is_programmed(listener)).as_slice() {
+            [] => (true, reason::PROGRAMMED, "every listener is served".to_owned()),
+            unserved => (true, reason::PROGRAMMED, format!("served, except: {}", unserved.join(", "))),
+        }
+    };
+    scope.set(Condition::new(kind::PROGRAMMED, is_true, reason, message));
+}
+
+/// A ListenerSet's Accepted where only its listeners can keep it from being accepted: `invalid` of `n_listeners` are.
+pub fn listener_set_accepted(n_listeners: usize, invalid: &[&str]) -> Condition {
+    let (is_true, reason, message) = if invalid.is_empty() {
+        (true, reason::ACCEPTED, "the ListenerSet is valid".to_owned())
+    } else {
+        let message = format!("listeners not valid: {}", invalid.join(", "));
+        (invalid.len() < n_listeners, reason::LISTENERS_NOT_VALID, message)
+    };
+    Condition::new(kind::ACCEPTED, is_true, reason, message)
 }
 
 /// A Gateway's Accepted where only its listeners can keep it from being accepted: `refused` of `n_listeners` are.

@@ -5,6 +5,7 @@ use std::sync::Arc;
 
 use super::names::{kind, reason};
 use super::{Condition, ConditionStatus, ObjectStatus, Scope};
+use crate::api::Kind;
 use crate::snapshot::ObjectName;
 
 #[derive(Clone, Debug, PartialEq, Eq)]
@@ -33,8 +34,9 @@ fn problems_of(status: &ObjectStatus) -> Vec<ObjectProblem> {
         message,
     };
     if status.scopes.is_empty() {
-        let message = "no parentRef names a Gateway of this agent".to_owned();
-        return vec![problem("spec.parentRefs".into(), false, message)];
+        let is_policy = status.kind == Kind::BackendTlsPolicy.as_str();
+        let field = if is_policy { "spec.targetRefs" } else { "spec.parentRefs" };
+        return vec![problem(field.into(), false, status.unattached().to_owned())];
     }
     let mut found: Vec<ObjectProblem> = Vec::new();
     let mut n_listeners = 0;
@@ -57,7 +59,9 @@ fn problems_of(status: &ObjectStatus) -> Vec<ObjectProblem> {
                 Scope::Parent { .. } if is_own => "spec.rules".to_owned(),
                 _ => field.clone(),
             };
-            let is_error = *reason != reason::ADDRESS_NOT_USABLE;
+            let is_warning =
+                matches!(*kind, kind::OVERLAPPING_TLS_CONFIG | kind::INSECURE_FRONTEND_VALIDATION_MODE);
+            let is_error = *reason != reason::ADDRESS_NOT_USABLE && !is_warning;
             let next = problem(field, is_error, format!("{reason}: {message}"));
             if !found.contains(&next) {
                 found.push(next);
@@ -71,7 +75,7 @@ fn is_complaint(condition: &Condition) -> bool {
     match condition.kind {
         // Said by Accepted too.
         kind::CONFLICTED => false,
-        kind::PARTIALLY_INVALID => condition.status == ConditionStatus::True,
+        negative if kind::is_negative(negative) => condition.status == ConditionStatus::True,
         // Said by each listener that is not valid.
         _ if condition.reason == reason::LISTENERS_NOT_VALID => false,
         kind::PROGRAMMED => condition.reason == reason::ADDRESS_NOT_USABLE,
@@ -123,7 +127,7 @@ mod tests {
                 with_spec("HTTPRoute", "orphan", orphan),
             ]),
             [
-                "error Gateway gw spec.listeners[1]: UnsupportedProtocol: protocol ODD is not supported; HTTP, TLS, TCP and UDP are",
+                "error Gateway gw spec.listeners[1]: UnsupportedProtocol: protocol ODD is not supported; HTTP, HTTPS, TLS, TCP and UDP are",
                 "warning HTTPRoute orphan spec.parentRefs: no parentRef names a Gateway of this agent",
                 "error HTTPRoute r spec.rules: BackendNotFound: Service default/absent does not exist",
                 "error HTTPRoute r spec.parentRefs[1]: NoMatchingParent: no listener is named none",

@@ -97,7 +97,7 @@ fn object_rows(status: &ObjectStatus) -> Vec<Row> {
         rows.push([kind, name, scope, condition, status, reason, message]);
     };
     if status.scopes.is_empty() {
-        let message = "no parentRef names a Gateway of this agent".to_owned();
+        let message = status.unattached().to_owned();
         push("-".into(), ["-".into(), "-".into(), "-".into(), message]);
     }
     for scope in &status.scopes {

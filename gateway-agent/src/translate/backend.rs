@@ -1,15 +1,17 @@
 //! backendRefs to endpoints.
 
-use std::collections::{BTreeMap, HashMap};
+use std::collections::{BTreeMap, BTreeSet};
 use std::net::SocketAddr;
 use std::sync::Arc;
 
+use super::Config;
 use super::conditions::Problem;
-use super::grant;
+use super::grant::{self, From};
+use super::policy::Cover;
 use crate::snapshot::{Backend, EndpointSet, ObjectName, RouteKind, Split, Transport, WeightedBackend};
 use crate::status::names::reason;
 use crate::store::Store;
-use crate::store::objects::{BackendRef, ServicePort, ServiceType};
+use crate::store::objects::{BackendRef, ServicePort, ServiceType, SlicePort};
 
 /// `appProtocol`s that the HTTP/1.1 proxy can speak. Others (`kubernetes.io/h2c`, `https`, ...) promise the client
 /// something that would not be kept.
@@ -19,7 +21,7 @@ const HTTP_APP_PROTOCOLS: [&str; 2] = ["http", "kubernetes.io/ws"];
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub(super) struct Share {
     pub(super) weight: u32,
-    /// `None`: the reference is invalid.
+    /// `None`: the reference is invalid, or there is no way to serve it.
     pub(super) endpoints: Option<Arc<EndpointSet>>,
 }
 
@@ -40,18 +42,87 @@ impl Shares {
     }
 }
 
+/// What a route's references led to: when it changes, the route is compiled anew.
+#[derive(Clone, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
+pub(super) enum Read {
+    /// The Service, its slices and the policies on it, also where there are none.
+    Service(ObjectName),
+    /// The ReferenceGrants of a namespace.
+    Grants(Arc<str>),
+}
+
+type PortKey = (ObjectName, u16, Transport);
+
+/// The endpoints of Service ports, kept from one translation to the next.
+#[derive(Debug, Default)]
+pub(super) struct Endpoints {
+    known: BTreeMap<PortKey, Known>,
+}
+
+#[derive(Debug)]
+struct Known {
+    set: Arc<EndpointSet>,
+    is_current: bool,
+}
+
+impl Endpoints {
+    /// The Service or its slices have changed.
+    pub(super) fn touch(&mut self, service: &ObjectName) {
+        for (_, known) in self.of_mut(service) {
+            known.is_current = false;
+        }
+    }
+
+    /// No route refers to the Service any more.
+    pub(super) fn forget(&mut self, service: &ObjectName) {
+        let keys: Vec<PortKey> = self.of_mut(service).map(|(key, _)| key.clone()).collect();
+        for key in keys {
+            self.known.remove(&key);
+        }
+    }
+
+    fn of_mut<'a>(
+        &'a mut self,
+        service: &'a ObjectName,
+    ) -> impl Iterator<Item = (&'a PortKey, &'a mut Known)> {
+        let first = (service.clone(), 0, Transport::Tcp);
+        self.known.range_mut(first..).take_while(move |((of, ..), _)| of == service)
+    }
+
+    fn get(
+        &mut self,
+        store: &Store,
+        service: ObjectName,
+        port: &ServicePort,
+        transport: Transport,
+    ) -> Arc<EndpointSet> {
+        let key = (service, port.port, transport);
+        if let Some(known) = self.known.get(&key).filter(|known| known.is_current) {
+            return known.set.clone();
+        }
+        let fresh = EndpointSet {
+            service: key.0.clone(),
+            port: port.port,
+            addresses: usable(store, &key.0, &port.name, transport),
+        };
+        let before = self.known.remove(&key).map(|known| known.set).filter(|set| **set == fresh);
+        let set = before.unwrap_or_else(|| Arc::new(fresh));
+        self.known.insert(key, Known { set: set.clone(), is_current: true });
+        set
+    }
+}
+
 /// Resolves references; equal ones share their endpoints.
 #[derive(Debug)]
 pub(super) struct Resolver<'a> {
-    store: &'a Store,
-    known: HashMap<(ObjectName, u16, Transport), Arc<EndpointSet>>,
+    pub(super) store: &'a Store,
+    pub(super) config: &'a Config,
+    pub(super) cover: &'a Cover,
+    pub(super) endpoints: &'a mut Endpoints,
+    pub(super) reads: BTreeSet<Read>,
 }
 
-impl<'a> Resolver<'a> {
-    pub(super) fn new(store: &'a Store) -> Self {
-        Self { store, known: HashMap::new() }
-    }
-
+impl Resolver<'_> {
     /// The backendRefs of one rule of a route of this kind and namespace.
     pub(super) fn resolve(
         &mut self,
@@ -62,7 +133,7 @@ impl<'a> Resolver<'a> {
         let mut resolved = Shares::default();
         for backend in backends {
             let endpoints = match self.endpoints(route, namespace, backend) {
-                Ok(endpoints) => Some(endpoints),
+                Ok(endpoints) => endpoints,
                 Err(problem) => {
                     resolved.problems.push(problem);
                     None
@@ -73,12 +144,13 @@ impl<'a> Resolver<'a> {
         resolved
     }
 
+    /// `None`: the reference is good, and the agent cannot speak what the Service wants to hear.
     fn endpoints(
         &mut self,
         route: RouteKind,
         namespace: &Arc<str>,
         backend: &BackendRef,
-    ) -> Result<Arc<EndpointSet>, Problem> {
+    ) -> Result<Option<Arc<EndpointSet>>, Problem> {
         let BackendRef { group, kind, namespace: target_namespace, name, port, weight: _ } = backend;
         if !(group.is_empty() && &**kind == "Service") {
             let group = if group.is_empty() { "core" } else { group };
@@ -90,15 +162,12 @@ impl<'a> Resolver<'a> {
             namespace: target_namespace.clone().unwrap_or_else(|| namespace.clone()),
             name: name.clone(),
         };
-        // Permission is decided before existence, so that nothing is told about what may not be seen.
-        if !grant::permits(self.store, route.as_str(), namespace, ("", "Service", &service)) {
-            let message = format!(
-                "no ReferenceGrant in namespace {} permits {}s of namespace {namespace} to refer to Service {name}",
-                service.namespace,
-                route.as_str()
-            );
-            return Err(Problem::new(reason::REF_NOT_PERMITTED, message));
+        if service.namespace != *namespace {
+            self.reads.insert(Read::Grants(service.namespace.clone()));
         }
+        self.reads.insert(Read::Service(service.clone()));
+        let from = From { kind: route.as_str(), namespace };
+        grant::check(self.store, self.config, from, "Service", &service)?;
         let not_found = |message: String| Problem::new(reason::BACKEND_NOT_FOUND, message);
         let Some(port) = port else {
             return Err(not_found(format!("the backendRef to Service {service} needs a port")));
@@ -125,26 +194,11 @@ impl<'a> Resolver<'a> {
             );
             return Err(Problem::new(reason::UNSUPPORTED_PROTOCOL, message));
         }
-        Ok(self.endpoint_set(service, service_port, transport))
-    }
-
-    fn endpoint_set(
-        &mut self,
-        service: ObjectName,
-        port: &ServicePort,
-        transport: Transport,
-    ) -> Arc<EndpointSet> {
-        let key = (service, port.port, transport);
-        if let Some(known) = self.known.get(&key) {
-            return known.clone();
+        // What is to be sent by TLS is never sent in clear.
+        if route == RouteKind::Http && self.cover.holds(&service, &service_port.name) {
+            return Ok(None);
         }
-        let set = Arc::new(EndpointSet {
-            service: key.0.clone(),
-            port: port.port,
-            addresses: usable(self.store, &key.0, &port.name, transport),
-        });
-        self.known.insert(key, set.clone());
-        set
+        Ok(Some(self.endpoints.get(self.store, service, service_port, transport)))
     }
 }
 
@@ -154,7 +208,7 @@ fn usable(store: &Store, service: &ObjectName, port_name: &str, transport: Trans
     // Sorted and without duplicates; whether any slice holds the endpoint ready.
     let mut found: BTreeMap<SocketAddr, bool> = BTreeMap::new();
     for slice in store.slices(service) {
-        let named = |port: &&crate::store::objects::SlicePort| {
+        let named = |port: &&SlicePort| {
             &*port.name == port_name && port.transport == Some(transport) && port.port != 0
         };
         let Some(port) = slice.ports.iter().find(named) else {

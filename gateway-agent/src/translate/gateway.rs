@@ -18,7 +18,7 @@ use crate::provision::service::ServiceSettings;
 use crate::snapshot::{ListenerKey, ObjectName, Transport};
 use crate::status::Address;
 use crate::status::names::reason;
-use crate::store::objects::{AddressKind, Gateway, GatewayTls, ListenerSetFilter};
+use crate::store::objects::{AddressKind, Gateway};
 
 /// `status.addresses` holds at most this many (`GatewayStatus.addresses`).
 const MAX_STATUS_ADDRESSES: usize = 16;
@@ -128,9 +128,6 @@ pub(super) fn plan(inputs: &Inputs<'_>, config: &Config) -> Vec<GatewayPlan> {
 /// Fields that are set and have no effect yet.
 fn ignored(gateway: &Gateway, provider: &AddressProvider) -> Vec<&'static str> {
     let mut ignored = Vec::new();
-    if gateway.allowed_listeners != ListenerSetFilter::None {
-        ignored.push("spec.allowedListeners");
-    }
     // They are for objects that are made for the Gateway.
     if !matches!(provider, AddressProvider::Service(_)) {
         if !gateway.infrastructure.labels.is_empty() {
@@ -139,9 +136,6 @@ fn ignored(gateway: &Gateway, provider: &AddressProvider) -> Vec<&'static str> {
         if !gateway.infrastructure.annotations.is_empty() {
             ignored.push("spec.infrastructure.annotations");
         }
-    }
-    if gateway.tls != GatewayTls::default() {
-        ignored.push("spec.tls");
     }
     ignored
 }

@@ -1,17 +1,12 @@
 //! HTTPRoute to routing tables.
 
-use std::collections::BTreeMap;
 use std::sync::Arc;
 
 use super::backend::Resolver;
 use super::conditions::{Problem, RouteVerdict, join_messages, merge};
-use super::hostname::{Pattern, Specificity, specificity};
+use super::hostname::Specificity;
 use super::precedence::{MatchRank, Precedence};
-use super::route::Host;
-use crate::snapshot::{
-    HostTable, HttpAction, HttpMatch, HttpRule, HttpTable, HttpVirtualListener, ListenerName, RouteKind,
-    RouteName, Scheme, VirtualHost,
-};
+use crate::snapshot::{HttpAction, HttpMatch, HttpRule, MatchOrder, RouteKind, RouteName};
 use crate::status::names::reason;
 use crate::store::objects::{HttpRoute, HttpRouteRule};
 
@@ -20,8 +15,8 @@ const RULE_ERROR: u16 = 500;
 
 /// A route's matches, shared by all listeners that it attaches to.
 #[derive(Debug)]
-pub(super) struct CompiledHttp<'a> {
-    pub(super) route: &'a HttpRoute,
+pub(super) struct CompiledHttp {
+    pub(super) route: Arc<HttpRoute>,
     pub(super) verdict: RouteVerdict,
     matches: Vec<CompiledMatch>,
 }
@@ -34,7 +29,7 @@ struct CompiledMatch {
     compiled: HttpMatch,
 }
 
-pub(super) fn compile<'a>(route: &'a HttpRoute, resolver: &mut Resolver<'_>) -> CompiledHttp<'a> {
+pub(super) fn compile(route: &Arc<HttpRoute>, resolver: &mut Resolver<'_>) -> CompiledHttp {
     let name = RouteName { kind: RouteKind::Http, object: route.meta.name.clone() };
     let mut matches = Vec::new();
     let mut n_usable = 0;
@@ -75,7 +70,7 @@ pub(super) fn compile<'a>(route: &'a HttpRoute, resolver: &mut Resolver<'_>) -> 
         unresolved: merge(unresolved),
         note: None,
     };
-    CompiledHttp { route, verdict, matches }
+    CompiledHttp { route: route.clone(), verdict, matches }
 }
 
 /// What of a rule is not supported.
@@ -114,59 +109,15 @@ fn action(
     if split.total == 0 { HttpAction::Respond(RULE_ERROR) } else { HttpAction::Forward(split) }
 }
 
-/// A listener's share of the table of a port.
-#[derive(Debug)]
-pub(super) struct Member<'a> {
-    pub(super) name: &'a ListenerName,
-    pub(super) hostname: &'a Pattern,
-    /// The Gateway's.
-    pub(super) port: u16,
-    pub(super) scheme: Scheme,
-    pub(super) routes: Vec<(&'a CompiledHttp<'a>, &'a [Host])>,
-}
-
-pub(super) fn table(members: &[Member<'_>]) -> HttpTable {
-    let mut table = HttpTable::default();
-    for member in members {
-        table.listeners.insert(member.hostname.as_deref(), Arc::new(virtual_listener(member)));
+impl CompiledHttp {
+    /// Every match, with its place at a host that it came to by a hostname of this specificity.
+    ///
+    /// Lookup falls through to less specific hosts of the listener. Within one listener a less specific intersection
+    /// always stems from a less specific hostname, so that is the order of precedence.
+    pub(super) fn matches(&self, original: Specificity) -> impl Iterator<Item = (MatchOrder, &HttpMatch)> {
+        self.matches.iter().map(move |one| {
+            let precedence = Precedence::new(original, one.rank, &self.route.meta, one.rule, one.position);
+            (precedence.order(), &one.compiled)
+        })
     }
-    table
-}
-
-type Ranked<'a> = (Precedence<'a>, &'a HttpMatch);
-
-fn virtual_listener(member: &Member<'_>) -> HttpVirtualListener {
-    let mut buckets: BTreeMap<&Pattern, Vec<Ranked<'_>>> = BTreeMap::new();
-    for (compiled, hosts) in &member.routes {
-        for (effective, original) in strongest(hosts) {
-            let ranked = compiled.matches.iter().map(|one| {
-                let precedence =
-                    Precedence::new(original, one.rank, &compiled.route.meta, one.rule, one.position);
-                (precedence, &one.compiled)
-            });
-            buckets.entry(effective).or_default().extend(ranked);
-        }
-    }
-    for bucket in buckets.values_mut() {
-        bucket.sort_by(|one, other| one.0.cmp(&other.0));
-    }
-    let mut hosts = HostTable::default();
-    for (pattern, own) in buckets {
-        // Lookup falls through to less specific hostnames of this listener. Within one listener a less specific
-        // intersection always stems from a less specific hostname, so that is the order of precedence.
-        let matches = own.into_iter().map(|(_, one)| one.clone()).collect();
-        hosts.insert(pattern.as_deref(), Arc::new(VirtualHost::new(matches)));
-    }
-    HttpVirtualListener { name: member.name.clone(), port: member.port, scheme: member.scheme, hosts }
-}
-
-/// Each intersection once, with the most specific of the route's hostnames that lead to it.
-fn strongest(hosts: &[Host]) -> BTreeMap<&Pattern, Specificity> {
-    let mut found = BTreeMap::new();
-    for host in hosts {
-        let rank = specificity(&host.original);
-        let best = found.entry(&host.effective).or_insert(rank);
-        *best = rank.max(*best);
-    }
-    found
 }

@@ -1,31 +1,51 @@
-//! Objects that are looked up by name.
+//! Objects that are looked up by name, with a record of what was looked at.
 
+use std::cell::RefCell;
+use std::collections::BTreeSet;
 use std::sync::Arc;
 
+use crate::api::{Kind, ObjectId};
 use crate::snapshot::ObjectName;
 use crate::store::Store;
-use crate::store::objects::{ConfigMap, Service};
+use crate::store::objects::{ConfigMap, Secret, Service};
 
+/// A change of what was looked at, also of what was found absent, calls for the work to be done again.
 #[derive(Debug)]
 pub(super) struct Inputs<'a> {
     store: &'a Store,
+    reads: RefCell<BTreeSet<ObjectId>>,
 }
 
 impl<'a> Inputs<'a> {
-    pub(super) const fn new(store: &'a Store) -> Self {
-        Self { store }
+    pub(super) fn new(store: &'a Store) -> Self {
+        Self { store, reads: RefCell::default() }
     }
 
-    /// For what is not looked up by name.
+    /// For what is not looked up by name; nothing is recorded.
     pub(super) const fn store(&self) -> &'a Store {
         self.store
     }
 
+    pub(super) fn config_map(&self, name: &ObjectName) -> Option<&'a Arc<ConfigMap>> {
+        self.record(Kind::ConfigMap, name);
+        self.store.config_map(name)
+    }
+
+    pub(super) fn secret(&self, name: &ObjectName) -> Option<&'a Arc<Secret>> {
+        self.record(Kind::Secret, name);
+        self.store.secret(name)
+    }
+
     pub(super) fn service(&self, name: &ObjectName) -> Option<&'a Arc<Service>> {
+        self.record(Kind::Service, name);
         self.store.service(name)
     }
 
-    pub(super) fn config_map(&self, name: &ObjectName) -> Option<&'a Arc<ConfigMap>> {
-        self.store.config_map(name)
+    pub(super) fn into_reads(self) -> BTreeSet<ObjectId> {
+        self.reads.into_inner()
+    }
+
+    fn record(&self, kind: Kind, name: &ObjectName) {
+        self.reads.borrow_mut().insert(ObjectId { kind, name: name.clone() });
     }
 }

@@ -8,18 +8,17 @@ use gateway_common::address::Address;
 use gateway_common::{hash, maglev};
 
 use super::backend::{Share, Shares};
-use super::stream::CompiledStream;
-use crate::snapshot::{EndpointSet, L4Service, Maglev};
+use crate::snapshot::{EndpointSet, L4Service, Maglev, RouteName};
 
 /// Endpoints in one table. The largest table has 65,521 slots, so each still gets eight: shares are off by at most an
 /// eighth. Of more, the first in order of address take part.
 const MAX_TARGETS: usize = 8_192;
 
-pub(super) fn service(compiled: &CompiledStream<'_>) -> L4Service {
+pub(super) fn service(route: &RouteName, shares: &Shares) -> L4Service {
     L4Service {
-        route: Some(compiled.name.clone()),
-        v4: Arc::new(table(&compiled.shares, SocketAddr::is_ipv4)),
-        v6: Arc::new(table(&compiled.shares, SocketAddr::is_ipv6)),
+        route: Some(route.clone()),
+        v4: Arc::new(table(shares, SocketAddr::is_ipv4)),
+        v6: Arc::new(table(shares, SocketAddr::is_ipv6)),
     }
 }
 

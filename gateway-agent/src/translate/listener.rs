@@ -1,15 +1,24 @@
-//! Listeners: which are valid, which of them conflict, and where each is served.
+//! Listeners of Gateways and ListenerSets: which are valid, which of them conflict, and where each is served.
 
 use std::collections::{BTreeMap, HashMap};
 use std::net::IpAddr;
 use std::num::NonZeroU16;
+use std::ops::Range;
 use std::sync::Arc;
 
 use super::Config;
-use super::conditions::{Problem, condition, join_messages};
+use super::certificates::Certificates;
+use super::conditions::{Problem, condition, join_messages, merge};
+use super::conflict::{self, Holders, transport};
+use super::frontend::{self, Frontend};
 use super::gateway::GatewayPlan;
 use crate::provision::AddressProvider;
 use crate::provision::targets::PortKey;
+use super::grant::From;
+use super::inputs::Inputs;
+use super::listener_set::SetPlan;
+use super::overlap;
+use crate::certificate::Certificate;
 use crate::snapshot::{ListenerKey, ListenerName, RouteKind, Transport};
 use crate::status::names::{kind, reason};
 use crate::status::{Condition, Scope, ScopeStatus};
@@ -18,7 +27,7 @@ use crate::store::objects::{
     GATEWAY_GROUP, LabelRequirement, ListenerProtocol, ListenerSpec, NamespaceFilter,
 };
 
-#[derive(Debug)]
+#[derive(Debug, PartialEq, Eq)]
 pub(super) struct ListenerPlan {
     pub(super) name: ListenerName,
     pub(super) spec: Arc<ListenerSpec>,
@@ -27,9 +36,15 @@ pub(super) struct ListenerPlan {
     /// ResolvedRefs=False.
     unresolved: Option<Problem>,
     /// Accepted=False.
-    pub(super) problem: Option<Problem>,
+    problem: Option<Problem>,
     /// Conflicted=True, and Accepted=False for the same reason.
-    conflict: Option<Problem>,
+    pub(super) conflict: Option<Problem>,
+    /// Programmed=False although it is accepted: it has nothing to serve with.
+    pub(super) unserved: Option<Problem>,
+    /// OverlappingTLSConfig=True.
+    overlap: Option<Problem>,
+    /// HTTPS: in the order of the references; the first is the default.
+    pub(super) certificates: Arc<[Arc<Certificate>]>,
     /// Empty where it is not served.
     pub(super) keys: Vec<ListenerKey>,
     /// Why it is not served although nothing is wrong with it.
@@ -46,37 +61,31 @@ impl ListenerPlan {
         Some((transport(&self.spec.protocol)?, self.spec.port?))
     }
 
+    /// Whether it could be served, the data path permitting.
+    pub(super) const fn is_valid(&self) -> bool {
+        self.is_accepted() && self.unserved.is_none()
+    }
+
     /// Why no data path serves it.
     pub(super) fn refusal(&self) -> Option<&Problem> {
         self.conflict.as_ref().or(self.problem.as_ref())
     }
 
     pub(super) fn allows_namespace(&self, namespace: &str, store: &Store) -> bool {
-        match &self.spec.namespaces {
-            NamespaceFilter::All => true,
-            NamespaceFilter::Same => *self.name.gateway.namespace == *namespace,
-            NamespaceFilter::Selector(selector) => selector.requirements.iter().all(|requirement| {
-                let is_one_of = |key: &str, values: &[String]| {
-                    let label = store.namespace_label(namespace, key);
-                    label.is_some_and(|label| values.iter().any(|value| value == label))
-                };
-                match requirement {
-                    LabelRequirement::In(key, values) => is_one_of(key, values),
-                    LabelRequirement::NotIn(key, values) => !is_one_of(key, values),
-                    LabelRequirement::Exists(key) => store.namespace_label(namespace, key).is_some(),
-                    LabelRequirement::DoesNotExist(key) => store.namespace_label(namespace, key).is_none(),
-                    LabelRequirement::Unknown(_) => false,
-                }
-            }),
-        }
+        // Relative to where the listener is written.
+        let own = self.name.set.as_ref().unwrap_or(&self.name.gateway);
+        selects(&self.spec.namespaces, &own.namespace, namespace, store)
     }
 
     pub(super) fn status(&self, attached_routes: usize) -> ScopeStatus {
+        // A kind without a data path attaches, to be told so, and is not supported.
+        let supported = self.kinds.iter().filter(|kind| kind.is_served());
         ScopeStatus {
             scope: Scope::Listener(self.name.section.to_string()),
             conditions: self.conditions(),
             attached_routes,
-            supported_kinds: self.kinds.iter().map(|kind| kind.as_str()).collect(),
+            supported_kinds: supported.map(|kind| kind.as_str()).collect(),
+            is_valid: self.is_valid(),
             keys: self.keys.clone(),
         }
     }
@@ -88,8 +97,12 @@ impl ListenerPlan {
                 Condition::new(kind::CONFLICTED, true, conflict.reason, conflict.message.clone())
             }
         };
+        let mut message = "the listener is valid".to_owned();
+        if !self.spec.tls.options.is_empty() {
+            message.push_str(&format!("; without effect: tls.options {}", self.spec.tls.options.join(", ")));
+        }
         let mut conditions = vec![
-            condition(kind::ACCEPTED, reason::ACCEPTED, "the listener is valid", self.refusal()),
+            condition(kind::ACCEPTED, reason::ACCEPTED, message, self.refusal()),
             condition(
                 kind::RESOLVED_REFS,
                 reason::RESOLVED_REFS,
@@ -101,57 +114,200 @@ impl ListenerPlan {
         if let Some(waiting) = &self.waiting {
             conditions.push(Condition::new(kind::PROGRAMMED, false, waiting.reason, waiting.message.clone()));
         }
+        if let (true, Some(unserved)) = (self.is_accepted(), &self.unserved) {
+            let message = unserved.message.clone();
+            conditions.push(Condition::new(kind::PROGRAMMED, false, unserved.reason, message));
+        }
+        if let Some(overlap) = &self.overlap {
+            let kind = kind::OVERLAPPING_TLS_CONFIG;
+            conditions.push(Condition::new(kind, true, overlap.reason, overlap.message.clone()));
+        }
         conditions
     }
 }
 
-/// The listeners of `gateways`, which are sorted by age, in that order and each Gateway's in its own.
-pub(super) fn plan(gateways: &[GatewayPlan], config: &Config) -> Vec<ListenerPlan> {
-    let mut plans = Vec::new();
-    let mut claims = Claims::default();
-    for gateway in gateways {
-        let first = plans.len();
+/// Whether a filter that is written in namespace `own` selects `namespace`.
+pub(super) fn selects(filter: &NamespaceFilter, own: &str, namespace: &str, store: &Store) -> bool {
+    match filter {
+        NamespaceFilter::All => true,
+        NamespaceFilter::Same => own == namespace,
+        NamespaceFilter::Selector(selector) => selector.requirements.iter().all(|requirement| {
+            let is_one_of = |key: &str, values: &[String]| {
+                let label = store.namespace_label(namespace, key);
+                label.is_some_and(|label| values.iter().any(|value| value == label))
+            };
+            match requirement {
+                LabelRequirement::In(key, values) => is_one_of(key, values),
+                LabelRequirement::NotIn(key, values) => !is_one_of(key, values),
+                LabelRequirement::Exists(key) => store.namespace_label(namespace, key).is_some(),
+                LabelRequirement::DoesNotExist(key) => store.namespace_label(namespace, key).is_none(),
+                LabelRequirement::Unknown(_) => false,
+            }
+        }),
+    }
+}
+
+/// Makes the plans of all listeners.
+#[derive(Debug)]
+pub(super) struct Planner<'a> {
+    pub(super) inputs: &'a Inputs<'a>,
+    pub(super) config: &'a Config,
+    pub(super) certificates: &'a mut Certificates,
+    pub(super) plans: Vec<ListenerPlan>,
+    claims: BTreeMap<(Transport, NonZeroU16), BTreeMap<Option<IpAddr>, Holders>>,
+}
+
+impl<'a> Planner<'a> {
+    pub(super) const fn new(
+        inputs: &'a Inputs<'a>,
+        config: &'a Config,
+        certificates: &'a mut Certificates,
+    ) -> Self {
+        Self { inputs, config, certificates, plans: Vec::new(), claims: BTreeMap::new() }
+    }
+
+    /// Adds the listeners of a Gateway and of its ListenerSets. Gateways are to come by age. Returns the positions of
+    /// the Gateway's own and notes those of each set.
+    pub(super) fn add(&mut self, gateway: &GatewayPlan, sets: &mut [SetPlan]) -> Range<usize> {
+        let first = self.plans.len();
         for spec in &gateway.gateway.listeners {
-            let (kinds, unresolved) = route_kinds(spec);
             let name = ListenerName::of_gateway(gateway.name(), &spec.name);
-            let problem = problem(spec, config);
-            plans.push(ListenerPlan {
-                name,
-                spec: spec.clone(),
-                kinds,
-                unresolved,
-                problem,
-                conflict: None,
-                keys: Vec::new(),
-                waiting: None,
-            });
+            let from = From { kind: "Gateway", namespace: &gateway.name().namespace };
+            self.push(name, spec, from, gateway);
         }
-        set_inner_conflicts(&mut plans[first..]);
-        for index in first..plans.len() {
-            claims.claim(index, &mut plans, gateway);
+        let own = first..self.plans.len();
+        conflict::set_inner_conflicts(&mut self.plans[own.clone()]);
+        self.add_sets(gateway, sets, &own);
+        for index in first..self.plans.len() {
+            self.claim(index, gateway);
+        }
+        own
+    }
+
+    /// Of a set, and of all sets and the Gateway, the listener that comes first wins. Where listeners of the Gateway
+    /// conflict with each other none of them is served, and no set can take their place.
+    fn add_sets(&mut self, gateway: &GatewayPlan, sets: &mut [SetPlan], own: &Range<usize>) {
+        let mut holders: HashMap<(Transport, NonZeroU16), Holders> = HashMap::new();
+        let mut hold = |spec: &ListenerSpec, index| {
+            if let (Some(transport), Some(port)) = (transport(&spec.protocol), spec.port) {
+                holders.entry((transport, port)).or_default().add(spec, index);
+            }
+        };
+        for index in own.clone() {
+            if self.plans[index].problem.is_none() {
+                hold(&self.plans[index].spec, index);
+            }
+        }
+        for set in sets.iter_mut().filter(|set| set.is_allowed()) {
+            let first = self.plans.len();
+            for spec in &set.set.listeners {
+                let name = ListenerName {
+                    gateway: gateway.name().clone(),
+                    set: Some(set.set.meta.name.clone()),
+                    section: spec.name.clone(),
+                };
+                let from = From { kind: "ListenerSet", namespace: &set.set.meta.name.namespace };
+                self.push(name, spec, from, gateway);
+                let index = self.plans.len() - 1;
+                let clash = transport(&spec.protocol)
+                    .zip(spec.port)
+                    .and_then(|place| holders.get(&place)?.clash(spec));
+                match clash {
+                    Some((reason, _)) => {
+                        // What others listen to may be none of the set's business.
+                        let message = conflict::message(reason, "that comes before");
+                        self.plans[index].conflict = Some(Problem::new(reason, message));
+                    }
+                    None if self.plans[index].problem.is_none() => {
+                        if let (Some(transport), Some(port)) = (transport(&spec.protocol), spec.port) {
+                            holders.entry((transport, port)).or_default().add(spec, index);
+                        }
+                    }
+                    None => {}
+                }
+            }
+            set.listeners = first..self.plans.len();
         }
     }
-    add_covered_keys(&mut plans);
-    plans
+
+    fn push(&mut self, name: ListenerName, spec: &Arc<ListenerSpec>, from: From<'_>, gateway: &GatewayPlan) {
+        let (kinds, bad_kinds) = route_kinds(spec);
+        let Frontend { unresolved: bad_authority, problem: refused } =
+            frontend::frontend(&gateway.gateway, spec, self.inputs, self.config);
+        let (certificates, bad_certificate) = if spec.protocol == ListenerProtocol::Https {
+            self.certificates.resolve(&spec.tls.certificates, from, self.inputs, self.config)
+        } else {
+            (Arc::default(), None)
+        };
+        let unserved = bad_certificate.as_ref().filter(|_| certificates.is_empty()).map(|bad| {
+            Problem::new(reason::INVALID, format!("there is no usable certificate: {}", bad.message))
+        });
+        let unresolved = [bad_certificate, bad_authority, bad_kinds].into_iter().flatten().collect();
+        self.plans.push(ListenerPlan {
+            name,
+            spec: spec.clone(),
+            kinds,
+            unresolved: merge(unresolved),
+            problem: problem(spec, self.config).or(refused),
+            conflict: None,
+            unserved,
+            overlap: None,
+            certificates,
+            keys: Vec::new(),
+            waiting: None,
+        });
+    }
+
+    /// Takes the listener's place at every address of its Gateway, unless an older Gateway has it.
+    fn claim(&mut self, index: usize, gateway: &GatewayPlan) {
+        let listener = &self.plans[index];
+        let (true, Some(transport), Some(port)) =
+            (listener.is_accepted(), transport(&listener.spec.protocol), listener.spec.port)
+        else {
+            return;
+        };
+        let keys = gateway.keys(transport, port);
+        let conflict = keys.iter().find_map(|key| {
+            let by_address = self.claims.get(&(key.transport, key.port))?;
+            let mut rivals = by_address.iter().filter(|(address, _)| overlap(key.address, **address));
+            let (reason, rival) = rivals.find_map(|(_, holders)| holders.clash(&listener.spec))?;
+            Some(Problem::new(reason, conflict::message(reason, &self.plans[rival].name.to_string())))
+        });
+        if conflict.is_none() {
+            for key in &keys {
+                let by_address = self.claims.entry((key.transport, key.port)).or_default();
+                by_address.entry(key.address).or_default().add(&listener.spec, index);
+            }
+            self.plans[index].keys = keys;
+            self.plans[index].waiting = gateway.waiting(transport, port);
+        }
+        self.plans[index].conflict = conflict;
+    }
+
+    pub(super) fn finish(mut self) -> Vec<ListenerPlan> {
+        add_covered_keys(&mut self.plans);
+        for (index, problem) in overlap::overlaps(&self.plans) {
+            self.plans[index].overlap = Some(problem);
+        }
+        self.plans
+    }
 }
 
 /// Why the listener cannot be accepted, apart from conflicts.
 fn problem(spec: &ListenerSpec, config: &Config) -> Option<Problem> {
-    let unsupported = |message: &str| Some(Problem::new(reason::UNSUPPORTED_PROTOCOL, message));
     match &spec.protocol {
         ListenerProtocol::Http
+        | ListenerProtocol::Https
         | ListenerProtocol::TlsPassthrough
         | ListenerProtocol::Tcp
         | ListenerProtocol::Udp => {}
-        ListenerProtocol::Https => {
-            return unsupported("protocol HTTPS is not supported yet; HTTP, TLS, TCP and UDP are");
-        }
         ListenerProtocol::TlsTerminate => {
-            let message = "tls.mode Terminate is not supported yet; Passthrough is";
+            let message = "tls.mode Terminate is not supported yet for protocol TLS; Passthrough is";
             return Some(Problem::new(reason::UNSUPPORTED_VALUE, message));
         }
         ListenerProtocol::Other(other) => {
-            return unsupported(&format!("protocol {other} is not supported; HTTP, TLS, TCP and UDP are"));
+            let message = format!("protocol {other} is not supported; HTTP, HTTPS, TLS, TCP and UDP are");
+            return Some(Problem::new(reason::UNSUPPORTED_PROTOCOL, message));
         }
     }
     let Some(port) = spec.port else {
@@ -171,11 +327,11 @@ fn problem(spec: &ListenerSpec, config: &Config) -> Option<Problem> {
 /// What may attach, and what is wrong with `allowedRoutes.kinds`.
 fn route_kinds(spec: &ListenerSpec) -> (Vec<RouteKind>, Option<Problem>) {
     let supported: &[RouteKind] = match spec.protocol {
-        ListenerProtocol::Http => &[RouteKind::Http],
+        ListenerProtocol::Http | ListenerProtocol::Https => &[RouteKind::Http, RouteKind::Grpc],
         ListenerProtocol::TlsPassthrough | ListenerProtocol::TlsTerminate => &[RouteKind::Tls],
         ListenerProtocol::Tcp => &[RouteKind::Tcp],
         ListenerProtocol::Udp => &[RouteKind::Udp],
-        ListenerProtocol::Https | ListenerProtocol::Other(_) => &[],
+        ListenerProtocol::Other(_) => &[],
     };
     let Some(allowed) = spec.kinds.as_ref().filter(|_| !supported.is_empty()) else {
         return (supported.to_vec(), None);
@@ -201,113 +357,6 @@ fn route_kinds(spec: &ListenerSpec) -> (Vec<RouteKind>, Option<Problem>) {
     let unresolved =
         (!invalid.is_empty()).then(|| Problem::new(reason::INVALID_ROUTE_KINDS, join_messages(invalid)));
     (kinds, unresolved)
-}
-
-const fn transport(protocol: &ListenerProtocol) -> Option<Transport> {
-    match protocol {
-        ListenerProtocol::Http
-        | ListenerProtocol::Https
-        | ListenerProtocol::TlsPassthrough
-        | ListenerProtocol::TlsTerminate
-        | ListenerProtocol::Tcp => Some(Transport::Tcp),
-        ListenerProtocol::Udp => Some(Transport::Udp),
-        ListenerProtocol::Other(_) => None,
-    }
-}
-
-/// The reason why two listeners cannot share an address (`Listeners` in `gateway_types.go`): HTTP, HTTPS and TLS are
-/// told apart by port or hostname, TCP and UDP by port alone.
-fn clash(one: &ListenerSpec, other: &ListenerSpec) -> Option<&'static str> {
-    let transports = (transport(&one.protocol)?, transport(&other.protocol)?);
-    if transports.0 != transports.1 || one.port? != other.port? {
-        return None;
-    }
-    clash_on_a_port(one, other)
-}
-
-/// The same, of listeners that would have one port.
-fn clash_on_a_port(one: &ListenerSpec, other: &ListenerSpec) -> Option<&'static str> {
-    let by_sni = |protocol: &ListenerProtocol| {
-        matches!(protocol, ListenerProtocol::TlsPassthrough | ListenerProtocol::TlsTerminate)
-    };
-    let may_share = one.protocol == other.protocol
-        || (one.protocol == ListenerProtocol::Https && by_sni(&other.protocol))
-        || (other.protocol == ListenerProtocol::Https && by_sni(&one.protocol));
-    if !may_share {
-        Some(reason::PROTOCOL_CONFLICT)
-    } else if one.hostname == other.hostname {
-        Some(reason::HOSTNAME_CONFLICT)
-    } else {
-        None
-    }
-}
-
-/// Within one Gateway no one wins.
-fn set_inner_conflicts(listeners: &mut [ListenerPlan]) {
-    let conflicts: Vec<Option<Problem>> = listeners
-        .iter()
-        .map(|listener| {
-            let mut others = listeners.iter().filter(|other| !std::ptr::eq(*other, listener));
-            others.find_map(|other| {
-                let reason = clash(&listener.spec, &other.spec)?;
-                Some(Problem::new(reason, conflict_message(reason, &other.name.section)))
-            })
-        })
-        .collect();
-    for (listener, conflict) in listeners.iter_mut().zip(conflicts) {
-        listener.conflict = conflict;
-    }
-}
-
-fn conflict_message(reason: &str, other: &str) -> String {
-    if reason == reason::PROTOCOL_CONFLICT {
-        format!("the protocol cannot share the port with that of listener {other}")
-    } else {
-        format!("listener {other} has the same port, protocol and hostname")
-    }
-}
-
-/// Who has which port, over all Gateways: of Gateways that share an address the older one wins.
-#[derive(Debug, Default)]
-struct Claims {
-    by_port: HashMap<(Transport, NonZeroU16), Vec<Claim>>,
-}
-
-#[derive(Debug)]
-struct Claim {
-    listener: usize,
-    address: Option<IpAddr>,
-}
-
-impl Claims {
-    fn claim(&mut self, index: usize, plans: &mut [ListenerPlan], gateway: &GatewayPlan) {
-        let listener = &plans[index];
-        let (true, Some(transport), Some(port)) =
-            (listener.is_accepted(), transport(&listener.spec.protocol), listener.spec.port)
-        else {
-            return;
-        };
-        let keys = gateway.keys(transport, port);
-        let waiting = gateway.waiting(transport, port);
-        let conflict = keys.iter().find_map(|key| {
-            let holders = self.by_port.get(&(key.transport, key.port))?;
-            let mut rivals = holders.iter().filter(|held| overlap(key.address, held.address));
-            rivals.find_map(|held| {
-                let rival = &plans[held.listener];
-                let reason = clash_on_a_port(&listener.spec, &rival.spec)?;
-                Some(Problem::new(reason, conflict_message(reason, &rival.name.to_string())))
-            })
-        });
-        if conflict.is_none() {
-            for key in &keys {
-                let holders = self.by_port.entry((key.transport, key.port)).or_default();
-                holders.push(Claim { listener: index, address: key.address });
-            }
-            plans[index].keys = keys;
-        }
-        plans[index].waiting = waiting.filter(|_| conflict.is_none());
-        plans[index].conflict = conflict;
-    }
 }
 
 fn overlap(one: Option<IpAddr>, other: Option<IpAddr>) -> bool {

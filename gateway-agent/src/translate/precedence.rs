@@ -3,7 +3,7 @@
 use std::cmp::Reverse;
 
 use super::hostname::Specificity;
-use crate::snapshot::{ObjectName, PathMatch};
+use crate::snapshot::{MatchOrder, ObjectName, PathMatch};
 use crate::store::objects::{Age, HttpRouteMatch, Meta};
 
 /// `HTTPRouteRule.matches` in `httproute_types.go`, field by field; the lesser is tried first. The hostname is the
@@ -46,6 +46,49 @@ impl MatchRank {
             n_headers: Reverse(one.headers.len()),
             n_query: Reverse(one.query.len()),
         }
+    }
+}
+
+impl Precedence<'_> {
+    /// The same order in bytes: longer and greater comes first where the complement is written.
+    pub(super) fn order(&self) -> MatchOrder {
+        let mut bytes = Vec::with_capacity(64 + self.route.namespace.len() + self.route.name.len());
+        let count = |count: usize| u32::try_from(count).unwrap_or(u32::MAX);
+        let (kind, length) = match self.hostname.0 {
+            Specificity::Exact(length) => (0, count(length)),
+            Specificity::Wildcard(length) => (1, count(length)),
+            Specificity::Any => (2, 0),
+        };
+        bytes.push(kind);
+        bytes.extend((!length).to_be_bytes());
+        let (kind, length) = match self.rank.path {
+            PathRank::Exact => (0, 0),
+            PathRank::Prefix(Reverse(length)) => (1, count(length)),
+        };
+        bytes.push(kind);
+        bytes.extend((!length).to_be_bytes());
+        bytes.push(u8::from(!self.rank.has_method.0));
+        bytes.extend((!count(self.rank.n_headers.0)).to_be_bytes());
+        bytes.extend((!count(self.rank.n_query.0)).to_be_bytes());
+        match self.age {
+            Age::Created(time) => {
+                bytes.push(0);
+                // Times before 1970 are negative and come first.
+                bytes.extend((time.as_nanosecond() ^ i128::MIN).to_be_bytes());
+            }
+            Age::Order(order) => {
+                bytes.push(1);
+                bytes.extend(order.to_be_bytes());
+            }
+        }
+        // No name holds a zero, so that none is the beginning of another.
+        for name in [&self.route.namespace, &self.route.name] {
+            bytes.extend(name.as_bytes());
+            bytes.push(0);
+        }
+        bytes.extend(count(self.rule).to_be_bytes());
+        bytes.extend(count(self.position).to_be_bytes());
+        MatchOrder::new(&bytes)
     }
 }
 
@@ -144,6 +187,7 @@ mod tests {
         fn precedence_is_the_order_of_the_spec(one in candidate(), other in candidate()) {
             let (first, second) = (one.precedence(), other.precedence());
             prop_assert_eq!((first != second).then(|| first < second), by_the_spec(&one, &other));
+            prop_assert_eq!(first.cmp(&second), first.order().cmp(&second.order()));
         }
 
         #[test]

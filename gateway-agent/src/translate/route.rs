@@ -1,12 +1,12 @@
 //! Attachment of routes to listeners.
 
-use std::collections::{BTreeMap, HashMap};
 use std::sync::Arc;
 
 use super::conditions::{self, Problem, RouteVerdict};
 use super::hostname::{Pattern, intersect};
 use super::listener::ListenerPlan;
-use crate::snapshot::{ObjectName, RouteKind};
+use super::topology::Topology;
+use crate::snapshot::{ListenerName, ObjectName, RouteKind};
 use crate::status::names::reason;
 use crate::status::{ObjectStatus, Parent, ParentKind, Scope, ScopeStatus};
 use crate::store::Store;
@@ -21,6 +21,31 @@ pub(super) struct RouteFacts<'a> {
     pub(super) hostnames: &'a [Arc<str>],
 }
 
+impl<'a> RouteFacts<'a> {
+    /// What its parentRefs name, ours or not; sorted, none twice.
+    pub(super) fn parents(self) -> Vec<Parent> {
+        let mut parents: Vec<Parent> =
+            self.parents.iter().filter_map(|reference| self.parent(reference)).collect();
+        parents.sort_unstable();
+        parents.dedup();
+        parents
+    }
+
+    /// `None`: neither a Gateway nor a ListenerSet.
+    fn parent(self, reference: &ParentRef) -> Option<Parent> {
+        if reference.group.as_deref().unwrap_or(GATEWAY_GROUP) != GATEWAY_GROUP {
+            return None;
+        }
+        let kind = match reference.kind.as_deref() {
+            None | Some("Gateway") => ParentKind::Gateway,
+            Some("ListenerSet") => ParentKind::ListenerSet,
+            Some(_) => return None,
+        };
+        let namespace = reference.namespace.as_ref().unwrap_or(&self.meta.name.namespace).clone();
+        Some(Parent { kind, name: ObjectName { namespace, name: reference.name.clone() } })
+    }
+}
+
 /// Names that a route serves at a listener, and the route's own hostname that they come from.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub(super) struct Host {
@@ -28,45 +53,45 @@ pub(super) struct Host {
     pub(super) original: Pattern,
 }
 
-/// The listeners that routes can attach to.
-#[derive(Debug)]
-pub(super) struct Targets<'a> {
-    pub(super) store: &'a Store,
-    pub(super) listeners: &'a [ListenerPlan],
-    /// Positions in `listeners`, by Gateway of ours.
-    pub(super) of_gateway: HashMap<&'a ObjectName, std::ops::Range<usize>>,
-}
+/// A listener that a route is attached to, and the names that it serves there.
+pub(super) type Attachment = (ListenerName, Vec<Host>);
 
-/// Where one route is attached: positions in [`Targets::listeners`], none twice.
-pub(super) type Attachments = BTreeMap<usize, Vec<Host>>;
+/// Where one route is attached: in the order of names, none twice. Nearly always one or two.
+pub(super) type Attachments = Vec<Attachment>;
 
 /// A route's status and where it is attached. Parents that are not ours have no entry.
 pub(super) fn attach(
     route: RouteFacts<'_>,
     verdict: &RouteVerdict,
-    targets: &Targets<'_>,
+    topology: &Topology,
+    store: &Store,
 ) -> (ObjectStatus, Attachments) {
     let mut attachments = Attachments::new();
     let mut scopes = Vec::new();
     for (index, reference) in route.parents.iter().enumerate() {
-        let Some((gateway, candidates)) = target(route, reference, targets) else {
-            continue;
-        };
-        let accepted = match attach_to(route, reference, candidates, targets) {
+        let Some(parent) = route.parent(reference) else { continue };
+        let Some(owner) = topology.owner(&parent) else { continue };
+        let candidates = topology.listeners_of(owner);
+        let accepted = match attach_to(route, reference, &parent, candidates, store) {
             Err(problem) => Err(problem),
             Ok(found) => match &verdict.unusable {
                 Some(problem) => Err(problem.clone()),
                 None => {
-                    let mut message = accepted_message(&found, targets);
+                    let mut message = accepted_message(&found);
                     if let Some(note) = &verdict.note {
                         message.push_str(&format!("; {note}"));
                     }
-                    attachments.extend(found);
+                    for (listener, hosts) in found {
+                        // Another parentRef may lead there too; what a route serves at a listener is the same.
+                        let position = attachments.binary_search_by(|(name, _)| name.cmp(&listener.name));
+                        if let Err(position) = position {
+                            attachments.insert(position, (listener.name.clone(), hosts));
+                        }
+                    }
                     Ok(message)
                 }
             },
         };
-        let parent = Parent { kind: ParentKind::Gateway, name: gateway };
         let scope = Scope::Parent { index, parent, reference: reference.clone() };
         scopes.push(ScopeStatus::new(scope, conditions::parent(&accepted, verdict)));
     }
@@ -81,48 +106,33 @@ pub(super) fn attach(
     (status, attachments)
 }
 
-/// The Gateway of ours that `parent` names.
-fn target(
-    route: RouteFacts<'_>,
-    parent: &ParentRef,
-    targets: &Targets<'_>,
-) -> Option<(ObjectName, std::ops::Range<usize>)> {
-    let is_gateway = parent.group.as_deref().unwrap_or(GATEWAY_GROUP) == GATEWAY_GROUP
-        && parent.kind.as_deref().unwrap_or("Gateway") == "Gateway";
-    if !is_gateway {
-        return None;
-    }
-    let namespace = parent.namespace.as_ref().unwrap_or(&route.meta.name.namespace).clone();
-    let gateway = ObjectName { namespace, name: parent.name.clone() };
-    let listeners = targets.of_gateway.get(&gateway)?.clone();
-    Some((gateway, listeners))
-}
+type Found<'a> = Vec<(&'a ListenerPlan, Vec<Host>)>;
 
 /// The listeners that one parentRef attaches to, or why there is none. Whether a listener is itself accepted does not
 /// matter (`ListenerStatus.attachedRoutes`).
-fn attach_to(
+fn attach_to<'a>(
     route: RouteFacts<'_>,
-    parent: &ParentRef,
-    candidates: std::ops::Range<usize>,
-    targets: &Targets<'_>,
-) -> Result<Attachments, Problem> {
-    let selected: Vec<usize> = candidates
-        .filter(|index| {
-            let listener = &targets.listeners[*index];
+    reference: &ParentRef,
+    parent: &Parent,
+    candidates: &'a [ListenerPlan],
+    store: &Store,
+) -> Result<Found<'a>, Problem> {
+    let selected: Vec<&ListenerPlan> = candidates
+        .iter()
+        .filter(|listener| {
             let port = listener.spec.port.map(|port| i32::from(port.get()));
-            parent.section.as_ref().is_none_or(|section| *section == listener.name.section)
-                && parent.port.is_none_or(|wanted| port == Some(wanted))
+            reference.section.as_ref().is_none_or(|section| *section == listener.name.section)
+                && reference.port.is_none_or(|wanted| port == Some(wanted))
         })
         .collect();
     if selected.is_empty() {
-        return Err(Problem::new(reason::NO_MATCHING_PARENT, no_parent_message(parent)));
+        return Err(Problem::new(reason::NO_MATCHING_PARENT, no_parent_message(reference, parent)));
     }
-    let allowing = allowing(route, selected, targets)?;
-    let mut found = Attachments::new();
-    for index in allowing {
-        let hosts = hosts(&targets.listeners[index].spec.hostname, route.hostnames);
+    let mut found = Found::new();
+    for listener in allowing(route, selected, store)? {
+        let hosts = hosts(&listener.spec.hostname, route.hostnames);
         if !hosts.is_empty() {
-            found.insert(index, hosts);
+            found.push((listener, hosts));
         }
     }
     if found.is_empty() {
@@ -133,37 +143,36 @@ fn attach_to(
 }
 
 /// Of the listeners that a parentRef selects, those that allow the route's kind and namespace.
-fn allowing(
+fn allowing<'a>(
     route: RouteFacts<'_>,
-    selected: Vec<usize>,
-    targets: &Targets<'_>,
-) -> Result<Vec<usize>, Problem> {
+    selected: Vec<&'a ListenerPlan>,
+    store: &Store,
+) -> Result<Vec<&'a ListenerPlan>, Problem> {
     let refuse = |message: String| Err(Problem::new(reason::NOT_ALLOWED_BY_LISTENERS, message));
-    let names = |of: &[usize]| -> String {
-        let names: Vec<&str> = of.iter().map(|index| &*targets.listeners[*index].name.section).collect();
+    let names = |of: &[&ListenerPlan]| -> String {
+        let names: Vec<&str> = of.iter().map(|listener| &*listener.name.section).collect();
         names.join(", ")
     };
-    let (of_kind, others): (Vec<usize>, Vec<usize>) =
-        selected.into_iter().partition(|index| targets.listeners[*index].kinds.contains(&route.kind));
+    let (of_kind, others): (Vec<_>, Vec<_>) =
+        selected.into_iter().partition(|listener| listener.kinds.contains(&route.kind));
     if of_kind.is_empty() {
         return refuse(format!("{}s cannot attach to: {}", route.kind.as_str(), names(&others)));
     }
     let namespace = &route.meta.name.namespace;
-    let (allowing, others): (Vec<usize>, Vec<usize>) = of_kind
-        .into_iter()
-        .partition(|index| targets.listeners[*index].allows_namespace(namespace, targets.store));
+    let (allowing, others): (Vec<_>, Vec<_>) =
+        of_kind.into_iter().partition(|listener| listener.allows_namespace(namespace, store));
     if allowing.is_empty() {
         return refuse(format!("routes of namespace {namespace} are not allowed at: {}", names(&others)));
     }
     Ok(allowing)
 }
 
-fn no_parent_message(parent: &ParentRef) -> String {
-    match (&parent.section, parent.port) {
+fn no_parent_message(reference: &ParentRef, parent: &Parent) -> String {
+    match (&reference.section, reference.port) {
         (Some(section), Some(port)) => format!("no listener is named {section} and has port {port}"),
         (Some(section), None) => format!("no listener is named {section}"),
         (None, Some(port)) => format!("no listener has port {port}"),
-        (None, None) => "the Gateway has no listeners".into(),
+        (None, None) => format!("the {} has no listeners", parent.kind.as_str()),
     }
 }
 
@@ -179,12 +188,11 @@ fn hosts(listener: &Pattern, route: &[Arc<str>]) -> Vec<Host> {
     route.iter().filter_map(meet).collect()
 }
 
-fn accepted_message(found: &Attachments, targets: &Targets<'_>) -> String {
-    let listeners = || found.keys().map(|index| &targets.listeners[*index]);
-    let names: Vec<&str> = listeners().map(|listener| &*listener.name.section).collect();
-    let refused: Vec<String> = listeners()
-        .filter_map(|listener| Some(format!("{}: {}", listener.name.section, listener.refusal()?.reason)))
-        .collect();
+fn accepted_message(found: &Found<'_>) -> String {
+    let names: Vec<&str> = found.iter().map(|(listener, _)| &*listener.name.section).collect();
+    let why =
+        |listener: &ListenerPlan| Some(format!("{}: {}", listener.name.section, listener.refusal()?.reason));
+    let refused: Vec<String> = found.iter().filter_map(|(listener, _)| why(listener)).collect();
     let mut message = format!("attached to {}", names.join(", "));
     if !refused.is_empty() {
         message.push_str(&format!("; not served ({})", refused.join(", ")));

@@ -4,7 +4,9 @@ use std::sync::Arc;
 
 use proptest::prelude::*;
 
-use super::{HeaderMatch, HttpAction, HttpMatch, HttpRule, PathMatch, QueryMatch, RequestView, VirtualHost};
+use super::{
+    HeaderMatch, HttpAction, HttpMatch, HttpRule, MatchOrder, PathMatch, QueryMatch, RequestView, VirtualHost,
+};
 use crate::snapshot::{ObjectName, RouteKind, RouteName};
 
 #[derive(Clone, Debug, Default)]
@@ -116,11 +118,11 @@ fn ten_thousand_routes_cost_no_more_looks_than_ten() {
     let paths = (0..10_000).map(|n| PathMatch::Prefix(format!("/api/v1/service-{n}").into()));
     let host = host(paths.chain([PathMatch::Prefix("".into())]).collect());
     let looks = std::cell::Cell::new(0);
-    let position = host.index.first("/api/v1/service-9999/x/y/z", |_| {
+    let found = host.first("/api/v1/service-9999/x/y/z", |_| {
         looks.set(looks.get() + 1);
         true
     });
-    assert_eq!((position, looks.get()), (Some(9999), 1));
+    assert_eq!((found.map(|found| found.rule.index), looks.get()), (Some(9999), 1));
 }
 
 #[test]
@@ -128,6 +130,24 @@ fn hosts_are_equal_by_their_matches() {
     let paths = || vec![PathMatch::Prefix("/a".into()), PathMatch::Exact("/b".into())];
     assert_eq!(host(paths()), host(paths()));
     assert_ne!(host(paths()), host(paths().into_iter().rev().collect()));
+}
+
+#[test]
+fn longest_prefix_is_known_after_removals() {
+    let prefixes = ["/a", "/a/b", "/c/d", "/a/b/c"];
+    let orders: Vec<MatchOrder> = (0..4_u8).map(|n| MatchOrder::new(&[n])).collect();
+    let mut host = VirtualHost::default();
+    for (n, prefix) in prefixes.iter().enumerate() {
+        host.insert(orders[n].clone(), numbered(n, PathMatch::Prefix((*prefix).into())));
+    }
+    assert_eq!(found(&host, &get("/a/b/c/d")), Some(0), "by order, not by length");
+    for (n, left) in [(3, Some(1)), (1, None), (2, None), (0, None)] {
+        host.remove(&orders[n], &PathMatch::Prefix(prefixes[n].into()));
+        let mut others = host.clone();
+        others.remove(&orders[0], &PathMatch::Prefix(prefixes[0].into()));
+        assert_eq!(found(&others, &get("/a/b/c/d")), left, "without {n}");
+    }
+    assert!(host.is_empty());
 }
 
 fn path() -> impl Strategy<Value = String> {
@@ -170,5 +190,34 @@ proptest! {
         let request = Request { path, method, headers, query };
         let expected = found_by_reading(&matches, &request);
         prop_assert_eq!(found(&VirtualHost::new(matches), &request), expected);
+    }
+
+    /// Orders are one byte here, so that they meet.
+    #[test]
+    fn host_depends_on_what_it_holds_and_not_on_how_it_came_to_it(
+        steps in prop::collection::vec((any_match(), 0..6_u8, any::<bool>()), 0..40),
+    ) {
+        let mut host = VirtualHost::default();
+        let mut held: Vec<(MatchOrder, HttpMatch)> = Vec::new();
+        for (found, order, is_added) in steps {
+            let order = MatchOrder::new(&[order]);
+            // An order belongs to one match.
+            if let Some(position) = held.iter().position(|(known, _)| *known == order) {
+                let (order, known) = held.remove(position);
+                host.remove(&order, &known.path);
+            }
+            if is_added {
+                host.insert(order.clone(), found.clone());
+                held.push((order, found));
+            }
+        }
+        held.sort_by(|one, other| one.0.cmp(&other.0));
+        let in_order: Vec<&HttpMatch> = held.iter().map(|(_, found)| found).collect();
+        prop_assert_eq!(host.matches(), in_order);
+        let mut fresh = VirtualHost::default();
+        for (order, found) in held {
+            fresh.insert(order, found);
+        }
+        prop_assert_eq!(host, fresh);
     }
 }

@@ -194,3 +194,79 @@ fn joining_again_changes_nothing() {
     let joined = join(&statuses(), REVISION, &both_by("bind"), None);
     assert_eq!(joined, join(&statuses(), REVISION, &both_by("bind"), None));
 }
+
+/// Conditions of the ListenerSet `set`, whose entries are `one` on 81 and `two` on 82, beside the Gateway of
+/// [`statuses`].
+fn of_set(statuses: &[Arc<ObjectStatus>], section: &str, kind: &str) -> String {
+    let scope = if section.is_empty() { Scope::Object } else { Scope::Listener(section.into()) };
+    let set = statuses.iter().find(|status| status.kind == "ListenerSet").unwrap();
+    let found = set.scope(&scope).unwrap().condition(kind).unwrap();
+    format!("{:?}/{}", found.status, found.reason)
+}
+
+fn with_set(allowed: &str, second: serde_json::Value) -> Vec<Arc<ObjectStatus>> {
+    let spec = json!({"gatewayClassName": "gateway-agent", "allowedListeners": {"namespaces": {"from": allowed}},
+        "listeners": [{"name": "http", "protocol": "HTTP", "port": 80}, {"name": "tcp", "protocol": "TCP", "port": 90}]});
+    let set = json!({"parentRef": {"name": "gw"},
+        "listeners": [{"name": "one", "protocol": "HTTP", "port": 81}, second]});
+    translated(&[with_spec("Gateway", "gw", spec), with_spec("ListenerSet", "set", set)])
+}
+
+#[test]
+fn listener_set_is_programmed_when_one_of_its_entries_is() {
+    let two = json!({"name": "two", "protocol": "HTTP", "port": 82});
+    let by_bind = || Served::By("bind");
+    let of_gateway = [(80, by_bind()), (90, by_bind())];
+    for (entries, one, two_is, set) in [
+        (vec![(81, by_bind()), (82, by_bind())], "True/Programmed", "True/Programmed", "True/Programmed"),
+        (vec![(81, by_bind()), (82, failed("Invalid"))], "True/Programmed", "False/Invalid", "True/Programmed"),
+        (vec![(81, by_bind())], "True/Programmed", "False/Pending", "False/Pending"),
+        (
+            vec![(81, failed("PortUnavailable")), (82, failed("PortUnavailable"))],
+            "False/PortUnavailable",
+            "False/PortUnavailable",
+            "False/ListenersNotValid",
+        ),
+    ] {
+        let served: Vec<_> = of_gateway.iter().cloned().chain(entries).collect();
+        let joined = join(&with_set("All", two.clone()), REVISION, &applied(7, &served), None);
+        assert_eq!(of_set(&joined, "one", "Programmed"), one);
+        assert_eq!(of_set(&joined, "two", "Programmed"), two_is);
+        assert_eq!(of_set(&joined, "", "Programmed"), set);
+    }
+}
+
+#[test]
+fn conflicting_entry_of_a_listener_set_has_one_reason_everywhere() {
+    let two = json!({"name": "two", "protocol": "HTTP", "port": 80});
+    let served = applied(7, &[(80, Served::By("bind")), (81, Served::By("bind")), (90, Served::By("bind"))]);
+    let joined = join(&with_set("All", two), REVISION, &served, None);
+    for kind in ["Accepted", "Programmed"] {
+        assert_eq!(of_set(&joined, "two", kind), "False/HostnameConflict");
+    }
+    assert_eq!(of_set(&joined, "", "Accepted"), "True/ListenersNotValid");
+    assert_eq!(of_set(&joined, "", "Programmed"), "True/Programmed");
+}
+
+#[test]
+fn listener_set_that_is_not_allowed_stays_so() {
+    let two = json!({"name": "two", "protocol": "HTTP", "port": 82});
+    let joined = join(&with_set("None", two), REVISION, &both_by("bind"), None);
+    for kind in ["Accepted", "Programmed"] {
+        assert_eq!(of_set(&joined, "", kind), "False/NotAllowed");
+    }
+}
+
+// Translation's own word on Programmed stands: no certificate, no service.
+#[test]
+fn listener_without_a_certificate_is_not_programmed_whatever_the_data_path_says() {
+    let listeners = json!([
+        {"name": "http", "protocol": "HTTP", "port": 80},
+        {"name": "web", "protocol": "HTTPS", "port": 443, "tls": {"certificateRefs": [{"name": "absent"}]}},
+    ]);
+    let served = applied(7, &[(80, Served::By("bind")), (443, Served::By("bind"))]);
+    let joined = join(&translated(&[gateway("gw", listeners)]), REVISION, &served, None);
+    assert_eq!(verdict(&joined, "web", "Accepted"), "True/Accepted");
+    assert_eq!(verdict(&joined, "web", "Programmed"), "False/Invalid");
+    assert_eq!(verdict(&joined, "", "Programmed"), "True/Programmed");
+}

@@ -131,7 +131,7 @@ fn listener_hosts(listener: &HttpVirtualListener) -> impl Iterator<Item = HostVi
     listener.hosts.iter().map(|(hostname, virtual_host)| HostView {
         listener: listener.name.to_string(),
         hostname: hostname.unwrap_or_else(|| "*".into()),
-        matches: virtual_host.matches().iter().map(match_view).collect(),
+        matches: virtual_host.matches().into_iter().map(match_view).collect(),
     })
 }
 

@@ -71,12 +71,12 @@ fn parameters_must_be_an_existing_config_map_with_known_keys() {
 #[test]
 fn fields_without_effect_are_named() {
     let spec = json!({"gatewayClassName": "gateway-agent", "listeners": http(),
-        "infrastructure": {"labels": {"a": "b"}}, "allowedListeners": {"namespaces": {"from": "All"}}});
+        "infrastructure": {"labels": {"a": "b"}, "annotations": {"c": "d"}}});
     let done = run(&[with_spec("Gateway", "gw", spec)]);
     let accepted = done.status("Gateway", "gw").scopes[0].condition("Accepted").unwrap().clone();
     assert_eq!(accepted.reason, "Accepted");
     assert!(
-        accepted.message.contains("spec.allowedListeners, spec.infrastructure.labels"),
+        accepted.message.contains("spec.infrastructure.labels, spec.infrastructure.annotations"),
         "{}",
         accepted.message
     );

@@ -29,7 +29,9 @@ fn protocols_without_a_data_path_are_refused_and_the_others_serve() {
         ]),
     )]);
     assert_eq!(done.listener("gw", "http", "Accepted"), "True/Accepted");
-    assert_eq!(done.listener("gw", "https", "Accepted"), "False/UnsupportedProtocol");
+    // Without a certificate; see the tests of HTTPS.
+    assert_eq!(done.listener("gw", "https", "Accepted"), "True/Accepted");
+    assert_eq!(done.listener("gw", "https", "ResolvedRefs"), "False/InvalidCertificateRef");
     assert_eq!(done.listener("gw", "end", "Accepted"), "False/UnsupportedValue");
     assert_eq!(done.listener("gw", "odd", "Accepted"), "False/UnsupportedProtocol");
     assert_eq!(done.gateway("gw", "Accepted"), "True/ListenersNotValid");
@@ -109,7 +111,7 @@ fn passthrough_may_share_a_port_with_https() {
     let done =
         run(&[gateway("gw", json!([tls("a", 443, "Passthrough", "x.example"), plain("b", "HTTPS", 443)]))]);
     assert_eq!(done.listener("gw", "a", "Accepted"), "True/Accepted");
-    assert_eq!(done.listener("gw", "b", "Accepted"), "False/UnsupportedProtocol");
+    assert_eq!(done.listener("gw", "b", "Accepted"), "True/Accepted");
     assert_eq!(done.listener("gw", "b", "Conflicted"), "False/NoConflicts");
 }
 

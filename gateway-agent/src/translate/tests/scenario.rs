@@ -10,8 +10,10 @@ use crate::snapshot::{
     Backend, HttpAction, HttpTable, L4Service, ListenerKey, Protocol, RequestView, Split, TlsMode, TlsTable,
     Transport,
 };
+use crate::status::names::kind;
 use crate::status::{ConditionStatus, ObjectStatus, Scope};
 use crate::store::Store;
+use crate::store::testing::object;
 use crate::translate::{Config, Translation, translate};
 
 pub(super) fn config() -> Config {
@@ -44,6 +46,35 @@ pub(super) fn route(kind: &str, name: &str, spec: Value) -> Object {
 pub(super) fn http_route(name: &str, hostnames: &[&str], services: &[&str]) -> Object {
     let backends: Vec<Value> = services.iter().map(|service| json!({"name": service, "port": 80})).collect();
     route("HTTPRoute", name, json!({"hostnames": hostnames, "rules": [{"backendRefs": backends}]}))
+}
+
+/// A Secret with these texts as chain and key.
+pub(super) fn secret(name: &str, chain: &str, key: &str) -> Object {
+    let (namespace, name) = name.split_once('/').unwrap_or(("default", name));
+    object(json!({
+        "apiVersion": "v1", "kind": "Secret", "type": "kubernetes.io/tls",
+        "metadata": {"name": name, "namespace": namespace},
+        "stringData": {"tls.crt": chain, "tls.key": key},
+    }))
+}
+
+/// A Secret with a new certificate for a DNS name.
+pub(super) fn certificate(name: &str, dns_name: &str) -> Object {
+    let key = rcgen::KeyPair::generate().unwrap();
+    let certificate =
+        rcgen::CertificateParams::new([dns_name.to_owned()]).unwrap().self_signed(&key).unwrap();
+    secret(name, &certificate.pem(), &key.serialize_pem())
+}
+
+/// A ConfigMap with the certificate of an authority, or with none that can be read.
+pub(super) fn authority(name: &str, is_good: bool) -> Object {
+    let key = rcgen::KeyPair::generate().unwrap();
+    let certificate = rcgen::CertificateParams::new(Vec::new()).unwrap().self_signed(&key).unwrap();
+    let text = if is_good { certificate.pem() } else { "garbage".to_owned() };
+    object(json!({
+        "apiVersion": "v1", "kind": "ConfigMap", "metadata": {"name": name, "namespace": "default"},
+        "data": {"ca.crt": text},
+    }))
 }
 
 struct Request<'a> {
@@ -93,6 +124,8 @@ impl Translation {
     pub(super) fn http(&self, entry: &str) -> &HttpTable {
         match self.protocol(entry) {
             Protocol::Http(table) => table,
+            // Those that terminate TLS on a port share theirs.
+            Protocol::Tls(table) => table.http_tables().next().expect("a listener that terminates TLS"),
             other => panic!("{entry} is {}", other.as_str()),
         }
     }
@@ -165,6 +198,18 @@ impl Translation {
         self.condition("Gateway", gateway, |scope| *scope == wanted, condition)
     }
 
+    /// A ListenerSet's own condition, or that of one of its listeners.
+    pub(super) fn set(&self, name: &str, section: &str, condition: &str) -> String {
+        let wanted = if section.is_empty() { Scope::Object } else { Scope::Listener(section.into()) };
+        self.condition("ListenerSet", name, |scope| *scope == wanted, condition)
+    }
+
+    /// A policy's condition at the Gateway `gw`.
+    pub(super) fn ancestor(&self, policy: &str, condition: &str) -> String {
+        let is_it = |scope: &Scope| matches!(scope, Scope::Ancestor { gateway } if &*gateway.name == "gw");
+        self.condition("BackendTLSPolicy", policy, is_it, condition)
+    }
+
     pub(super) fn attached(&self, gateway: &str, section: &str) -> usize {
         let scope = Scope::Listener(section.into());
         self.status("Gateway", gateway).scope(&scope).expect("a listener").attached_routes
@@ -195,7 +240,7 @@ impl Translation {
     pub(super) fn complaint(&self, kind: &str, name: &str) -> String {
         let conditions = self.status(kind, name).scopes.iter().flat_map(|scope| &scope.conditions);
         let is_bad = |condition: &&crate::status::Condition| {
-            let good = !matches!(condition.kind, "PartiallyInvalid" | "Conflicted");
+            let good = !kind::is_negative(condition.kind);
             (condition.status == ConditionStatus::True) != good
         };
         conditions.into_iter().find(is_bad).map(|condition| condition.message.clone()).unwrap_or_default()

@@ -1,0 +1,143 @@
+//! The routing table of one hostname.
+//!
+//! Versions of it share what they have in common: one match more or less among thousands costs what it takes to find its
+//! path. Finds the matches whose path holds without looking at the others.
+
+use std::sync::Arc;
+
+use super::{HttpMatch, HttpRule, PathMatch, RequestView};
+use crate::snapshot::SharedMap;
+
+/// Where a match stands among those of its hostname: the lesser is tried first. No two have the same. What is in it is its
+/// maker's business.
+#[derive(Clone, Debug, PartialEq, Eq, PartialOrd, Ord)]
+pub struct MatchOrder(Arc<[u8]>);
+
+/// The matches of one effective hostname.
+#[derive(Clone, Debug, Default, PartialEq, Eq)]
+pub struct VirtualHost {
+    exact: SharedMap<Candidates>,
+    prefix: SharedMap<Candidates>,
+    /// Bytes of the longest prefix: longer beginnings of a request's path need no look.
+    prefix_bytes_max: usize,
+}
+
+/// Those with one path, in order. Nearly always one.
+type Candidates = Arc<[Candidate]>;
+
+#[derive(Clone, Debug, PartialEq, Eq)]
+struct Candidate {
+    order: MatchOrder,
+    found: HttpMatch,
+}
+
+// === impl MatchOrder ===
+
+impl MatchOrder {
+    /// Compared byte by byte.
+    pub fn new(bytes: &[u8]) -> Self {
+        Self(bytes.into())
+    }
+
+    /// That of a place in a list.
+    fn of_position(position: usize) -> Self {
+        Self::new(&position.to_be_bytes())
+    }
+}
+
+// === impl VirtualHost ===
+
+impl VirtualHost {
+    /// `matches` in the order in which they are to be tried.
+    pub fn new(matches: Vec<HttpMatch>) -> Self {
+        let mut host = Self::default();
+        for (position, found) in matches.into_iter().enumerate() {
+            host.insert(MatchOrder::of_position(position), found);
+        }
+        host
+    }
+
+    /// Adds a match, in the place of the one that has this order and this path.
+    pub fn insert(&mut self, order: MatchOrder, found: HttpMatch) {
+        let (paths, path) = match &found.path {
+            PathMatch::Exact(path) => (&mut self.exact, path.clone()),
+            PathMatch::Prefix(path) => {
+                self.prefix_bytes_max = self.prefix_bytes_max.max(path.len());
+                (&mut self.prefix, path.clone())
+            }
+        };
+        let mut candidates = paths.get(&path).map(|candidates| candidates.to_vec()).unwrap_or_default();
+        let candidate = Candidate { order, found };
+        match candidates.binary_search_by(|known| known.order.cmp(&candidate.order)) {
+            Ok(position) => candidates[position] = candidate,
+            Err(position) => candidates.insert(position, candidate),
+        }
+        paths.insert(path, candidates.into());
+    }
+
+    /// Takes the match that has this order and this path away.
+    pub fn remove(&mut self, order: &MatchOrder, path: &PathMatch) {
+        let (paths, path) = match path {
+            PathMatch::Exact(path) => (&mut self.exact, path),
+            PathMatch::Prefix(path) => (&mut self.prefix, path),
+        };
+        let Some(candidates) = paths.get(path) else { return };
+        let rest: Candidates = candidates.iter().filter(|known| known.order != *order).cloned().collect();
+        if !rest.is_empty() {
+            paths.insert(path.clone(), rest);
+            return;
+        }
+        paths.remove(path);
+        if path.len() == self.prefix_bytes_max {
+            let lengths = self.prefix.iter().map(|(path, _)| path.len());
+            self.prefix_bytes_max = lengths.max().unwrap_or(0);
+        }
+    }
+
+    pub const fn is_empty(&self) -> bool {
+        self.exact.is_empty() && self.prefix.is_empty()
+    }
+
+    /// All matches, in order. For those who look at the whole: it sorts.
+    pub fn matches(&self) -> Vec<&HttpMatch> {
+        let all = self.exact.iter().chain(self.prefix.iter());
+        let mut all: Vec<&Candidate> = all.flat_map(|(_, candidates)| candidates.iter()).collect();
+        all.sort_unstable_by(|one, other| one.order.cmp(&other.order));
+        all.into_iter().map(|candidate| &candidate.found).collect()
+    }
+
+    /// The rule of the first match that holds. Only of this hostname: see [`super::HttpVirtualListener::find`].
+    pub fn find<R: RequestView>(&self, request: &R) -> Option<&Arc<HttpRule>> {
+        let first = self.first(request.path(), |found| found.holds_beyond_path(request));
+        first.map(|found| &found.rule)
+    }
+
+    /// The first match whose path holds for `path` and that `holds` otherwise.
+    pub(super) fn first(&self, path: &str, holds: impl Fn(&HttpMatch) -> bool) -> Option<&HttpMatch> {
+        let mut best = earlier(None, self.exact.get(path), &holds);
+        if !self.prefix.is_empty() {
+            // From the longest: it is the most likely to come first, which spares the looks at the others' rests.
+            if path.len() <= self.prefix_bytes_max {
+                best = earlier(best, self.prefix.get(path), &holds);
+            }
+            let longest = path.len().min(self.prefix_bytes_max + 1);
+            let beginning = path.as_bytes().get(..longest).unwrap_or_default();
+            for slash in memchr::memrchr_iter(b'/', beginning) {
+                let candidates = path.get(..slash).and_then(|prefix| self.prefix.get(prefix));
+                best = earlier(best, candidates, &holds);
+            }
+        }
+        best.map(|candidate| &candidate.found)
+    }
+}
+
+/// The first of `candidates` that holds, unless `best` comes before it.
+fn earlier<'a>(
+    best: Option<&'a Candidate>,
+    candidates: Option<&'a Candidates>,
+    holds: impl Fn(&HttpMatch) -> bool,
+) -> Option<&'a Candidate> {
+    let candidates = candidates.into_iter().flat_map(|candidates| candidates.iter());
+    let mut earlier = candidates.take_while(|candidate| best.is_none_or(|best| candidate.order < best.order));
+    earlier.find(|candidate| holds(&candidate.found)).or(best)
+}

@@ -1,0 +1,182 @@
+//! What is attached to each listener, and the tables by hostname made of it.
+//!
+//! A route that comes, goes or changes is taken out of the hosts where it was and put into those where it is; everything
+//! else is shared with the tables before.
+
+use std::collections::{BTreeMap, BTreeSet, HashMap};
+use std::sync::Arc;
+
+use super::hostname::{Pattern, Specificity, specificity};
+use super::http::CompiledHttp;
+use super::route::Host;
+use super::routes::{Compiled, InForce, Routes};
+use super::stream::CompiledStream;
+use super::tls;
+use crate::snapshot::{HostTable, ListenerName, RouteKind, RouteName, TlsRule, VirtualHost};
+
+/// By listener, whether it is served or not.
+#[derive(Debug, Default)]
+pub(super) struct Tables {
+    listeners: HashMap<ListenerName, ListenerTable>,
+    /// Those of which something changed since this was last asked for.
+    changed: BTreeSet<ListenerName>,
+    n_hosts_made: u64,
+}
+
+#[derive(Debug, Default)]
+pub(super) struct ListenerTable {
+    /// Routes that are Accepted here.
+    pub(super) routes: BTreeSet<RouteName>,
+    pub(super) http: HostTable<Arc<VirtualHost>>,
+    pub(super) tls: HostTable<Arc<TlsRule>>,
+    /// TLSRoutes by effective hostname, each with the most specific of its own hostnames that leads there: one serves.
+    rivals: BTreeMap<Pattern, Vec<(RouteName, Specificity)>>,
+}
+
+impl Tables {
+    pub(super) fn get(&self, listener: &ListenerName) -> Option<&ListenerTable> {
+        self.listeners.get(listener)
+    }
+
+    pub(super) fn n_routes(&self, listener: &ListenerName) -> usize {
+        self.get(listener).map_or(0, |table| table.routes.len())
+    }
+
+    /// How many hosts were made in all.
+    pub(super) const fn n_hosts_made(&self) -> u64 {
+        self.n_hosts_made
+    }
+
+    pub(super) fn take_changed(&mut self) -> BTreeSet<ListenerName> {
+        std::mem::take(&mut self.changed)
+    }
+
+    /// Takes a route from where and what it was to where and what it is.
+    pub(super) fn replace(&mut self, name: &RouteName, before: &InForce, after: &InForce, routes: &Routes) {
+        let listeners: BTreeSet<&ListenerName> =
+            before.attachments.iter().chain(&after.attachments).map(|(listener, _)| listener).collect();
+        for listener in listeners {
+            let table = self.listeners.entry(listener.clone()).or_default();
+            let hosts_before = hosts_at(before, listener);
+            let hosts_after = hosts_at(after, listener);
+            if hosts_after.is_none() {
+                table.routes.remove(name);
+            } else if !table.routes.contains(name) {
+                table.routes.insert(name.clone());
+            }
+            let hosts = Hosts { before: strongest(hosts_before), after: strongest(hosts_after) };
+            self.n_hosts_made += match name.kind {
+                RouteKind::Http => table.replace_http(&hosts, http(before), http(after)),
+                RouteKind::Tls => table.replace_tls(name, &hosts, routes),
+                // They have no hostnames to choose by, or are not served.
+                RouteKind::Grpc | RouteKind::Tcp | RouteKind::Udp => 0,
+            };
+            if table.routes.is_empty() {
+                self.listeners.remove(listener);
+            }
+            self.changed.insert(listener.clone());
+        }
+    }
+}
+
+/// The hosts of one route at one listener, each with the most specific of its hostnames that leads there.
+struct Hosts<'a> {
+    before: BTreeMap<&'a Pattern, Specificity>,
+    after: BTreeMap<&'a Pattern, Specificity>,
+}
+
+impl<'a> Hosts<'a> {
+    fn all(&self) -> BTreeSet<&'a Pattern> {
+        self.before.keys().chain(self.after.keys()).copied().collect()
+    }
+}
+
+fn hosts_at<'a>(in_force: &'a InForce, listener: &ListenerName) -> Option<&'a [Host]> {
+    let position = in_force.attachments.binary_search_by(|(name, _)| name.cmp(listener)).ok()?;
+    in_force.attachments.get(position).map(|(_, hosts)| hosts.as_slice())
+}
+
+/// Each intersection once, with the most specific of the route's hostnames that lead to it.
+fn strongest(hosts: Option<&[Host]>) -> BTreeMap<&Pattern, Specificity> {
+    let mut found = BTreeMap::new();
+    for host in hosts.unwrap_or_default() {
+        let rank = specificity(&host.original);
+        let best = found.entry(&host.effective).or_insert(rank);
+        *best = rank.max(*best);
+    }
+    found
+}
+
+fn http(in_force: &InForce) -> Option<&CompiledHttp> {
+    match in_force.compiled.as_deref()? {
+        Compiled::Http(compiled) => Some(compiled),
+        Compiled::Grpc(_) | Compiled::Stream(_) => None,
+    }
+}
+
+fn stream<'a>(routes: &'a Routes, name: &RouteName) -> Option<&'a CompiledStream> {
+    match &**routes.compiled(name)? {
+        Compiled::Stream(compiled) => Some(compiled),
+        Compiled::Grpc(_) | Compiled::Http(_) => None,
+    }
+}
+
+impl ListenerTable {
+    /// Returns how many hosts it touched.
+    fn replace_http(
+        &mut self,
+        hosts: &Hosts<'_>,
+        before: Option<&CompiledHttp>,
+        after: Option<&CompiledHttp>,
+    ) -> u64 {
+        let all = hosts.all();
+        for pattern in &all {
+            let known = self.http.at(pattern.as_deref()).cloned();
+            let mut host = known.as_deref().cloned().unwrap_or_default();
+            if let (Some(compiled), Some(original)) = (before, hosts.before.get(pattern)) {
+                for (order, one) in compiled.matches(*original) {
+                    host.remove(&order, &one.path);
+                }
+            }
+            if let (Some(compiled), Some(original)) = (after, hosts.after.get(pattern)) {
+                for (order, one) in compiled.matches(*original) {
+                    host.insert(order, one.clone());
+                }
+            }
+            let host = (!host.is_empty()).then(|| Arc::new(host));
+            put(&mut self.http, pattern, host);
+        }
+        all.len() as u64
+    }
+
+    fn replace_tls(&mut self, name: &RouteName, hosts: &Hosts<'_>, routes: &Routes) -> u64 {
+        let all = hosts.all();
+        for pattern in &all {
+            let rivals = self.rivals.entry((*pattern).clone()).or_default();
+            rivals.retain(|(rival, _)| rival != name);
+            if let Some(original) = hosts.after.get(pattern) {
+                rivals.push((name.clone(), *original));
+            }
+            let compiled = rivals.iter().filter_map(|(rival, rank)| Some((stream(routes, rival)?, *rank)));
+            let winner = tls::winner(compiled).map(|winner| winner.tls_rule().clone());
+            if rivals.is_empty() {
+                self.rivals.remove(*pattern);
+            }
+            put(&mut self.tls, pattern, winner);
+        }
+        all.len() as u64
+    }
+}
+
+/// What is equal stays as it is, so that readers see at once that it does.
+fn put<T: Clone + PartialEq>(table: &mut HostTable<T>, pattern: &Pattern, value: Option<T>) {
+    let host = pattern.as_deref();
+    match value {
+        None => drop(table.remove(host)),
+        Some(value) => {
+            if table.at(host) != Some(&value) {
+                table.insert(host, value);
+            }
+        }
+    }
+}
