@@ -34,7 +34,55 @@ pub enum Command {
         #[arg(long = "gateway-class-name", value_name = "NAME", default_value = "gateway-agent")]
         gateway_class_names: Vec<String>,
     },
+    /// Print the Gateway API features that are supported, one per line, and exit.
+    Features,
+    /// Accept the GatewayClasses of the agents' controller and publish the features that they support. Needs a
+    /// ClusterRole for gatewayclasses and gatewayclasses/status, and nothing else; no agent needs it.
+    Acknowledge(AcknowledgeArgs),
 }
+
+#[derive(Clone, Debug, Args)]
+pub struct AcknowledgeArgs {
+    #[command(flatten)]
+    pub connection: ConnectionArgs,
+
+    /// The controllerName of the classes.
+    #[arg(long, value_name = "NAME", default_value = CONTROLLER_NAME)]
+    pub controller_name: String,
+
+    #[command(flatten)]
+    pub log: LogArgs,
+}
+
+#[derive(Clone, Debug, Args)]
+pub struct LogArgs {
+    /// Log filter, such as `info` or `gateway_agent=debug`.
+    #[arg(long, value_name = "FILTER", default_value = "info", env = "GATEWAY_AGENT_LOG")]
+    pub log_level: String,
+
+    #[arg(long, value_enum, default_value = "text", env = "GATEWAY_AGENT_LOG_FORMAT")]
+    pub log_format: LogFormat,
+}
+
+/// How to reach the Kubernetes API.
+#[derive(Clone, Debug, Args)]
+pub struct ConnectionArgs {
+    /// Use this kubeconfig [default: the pod's service account].
+    #[arg(long, value_name = "FILE")]
+    pub kubeconfig: Option<PathBuf>,
+
+    /// Use this context of the kubeconfig [default: its current one].
+    #[arg(long, value_name = "NAME", requires = "kubeconfig")]
+    pub context: Option<String>,
+
+    /// Set by the kubelet.
+    #[arg(long, value_name = "HOST", hide = true, env = "KUBERNETES_SERVICE_HOST")]
+    pub api_host: Option<String>,
+    #[arg(long, value_name = "PORT", hide = true, env = "KUBERNETES_SERVICE_PORT", default_value = "443")]
+    pub api_port: u16,
+}
+
+const CONTROLLER_NAME: &str = "gateway-agent.dev/agent";
 
 /// Which data paths may be used.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, ValueEnum)]
@@ -87,7 +135,7 @@ pub struct ServeArgs {
     pub gateway_class_names: Vec<String>,
 
     /// The controllerName in status entries.
-    #[arg(long, value_name = "NAME", default_value = "gateway-agent.dev/agent")]
+    #[arg(long, value_name = "NAME", default_value = CONTROLLER_NAME)]
     pub controller_name: String,
 
     /// Serves /livez, /readyz, /metrics and /snapshot.
@@ -106,12 +154,8 @@ pub struct ServeArgs {
     #[arg(long, value_name = "N", default_value = "131072")]
     pub max_flows: u32,
 
-    /// Log filter, such as `info` or `gateway_agent=debug`.
-    #[arg(long, value_name = "FILTER", default_value = "info", env = "GATEWAY_AGENT_LOG")]
-    pub log_level: String,
-
-    #[arg(long, value_enum, default_value = "text", env = "GATEWAY_AGENT_LOG_FORMAT")]
-    pub log_format: LogFormat,
+    #[command(flatten)]
+    pub log: LogArgs,
 
     /// Descriptor of the socket to the process that holds the kernel state; set by that process.
     #[arg(long, value_name = "FD", hide = true)]
@@ -128,13 +172,8 @@ pub enum Source {
 /// Of the Kubernetes API; without effect with --manifests.
 #[derive(Clone, Debug, Args)]
 pub struct ClusterArgs {
-    /// Use this kubeconfig [default: the pod's service account].
-    #[arg(long, value_name = "FILE")]
-    pub kubeconfig: Option<PathBuf>,
-
-    /// Use this context of the kubeconfig [default: its current one].
-    #[arg(long, value_name = "NAME", requires = "kubeconfig")]
-    pub context: Option<String>,
+    #[command(flatten)]
+    pub connection: ConnectionArgs,
 
     /// Watch these namespaces [default: the pod's, or the context's].
     #[arg(long, value_name = "NAME", value_delimiter = ',', value_parser = parse_namespace)]
@@ -177,12 +216,6 @@ pub struct ClusterArgs {
     pub pod_ips: Vec<IpAddr>,
     #[arg(long, value_name = "NAME", hide = true, env = "NODE_NAME")]
     pub node_name: Option<String>,
-
-    /// Set by the kubelet.
-    #[arg(long, value_name = "HOST", hide = true, env = "KUBERNETES_SERVICE_HOST")]
-    pub api_host: Option<String>,
-    #[arg(long, value_name = "PORT", hide = true, env = "KUBERNETES_SERVICE_PORT", default_value = "443")]
-    pub api_port: u16,
 }
 
 /// In whole seconds, for clap's range.
@@ -208,21 +241,29 @@ impl ServeArgs {
         if let Some(dir) = &self.manifests {
             return Ok(Source::Manifests(dir.clone()));
         }
-        let ClusterArgs { kubeconfig, context, api_host, api_port, .. } = &self.cluster;
-        let credentials = match (kubeconfig, api_host) {
-            (Some(file), _) => Credentials::Kubeconfig { file: file.clone(), context: context.clone() },
-            (None, Some(host)) => Credentials::InCluster(InCluster { host: host.clone(), port: *api_port }),
-            (None, None) => {
-                return Err("--manifests DIR or --kubeconfig FILE says what to serve: this is no pod, \
-                            for KUBERNETES_SERVICE_HOST is not set");
-            }
-        };
-        Ok(Source::Cluster(credentials))
+        self.cluster.connection.credentials().map(Source::Cluster).ok_or(
+            "--manifests DIR or --kubeconfig FILE says what to serve: this is no pod, for KUBERNETES_SERVICE_HOST is \
+             not set",
+        )
     }
 
     pub fn worker_count(&self) -> NonZeroUsize {
         // The standard library's figure honours the cgroup's CPU quota and the affinity mask.
         self.workers.or_else(|| std::thread::available_parallelism().ok()).unwrap_or(NonZeroUsize::MIN)
+    }
+}
+
+impl ConnectionArgs {
+    /// `None`: neither a kubeconfig nor a pod.
+    pub fn credentials(&self) -> Option<Credentials> {
+        let Self { kubeconfig, context, api_host, api_port } = self;
+        match (kubeconfig, api_host) {
+            (Some(file), _) => Some(Credentials::Kubeconfig { file: file.clone(), context: context.clone() }),
+            (None, Some(host)) => {
+                Some(Credentials::InCluster(InCluster { host: host.clone(), port: *api_port }))
+            }
+            (None, None) => None,
+        }
     }
 }
 

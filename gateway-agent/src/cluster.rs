@@ -14,14 +14,18 @@
 //! **Not here:** what objects mean (`translate`), and what is written about them (`status`, `provision`).
 
 mod access;
+mod acknowledge;
 mod backoff;
 mod board;
 mod client;
 mod decode;
+mod events;
 mod feed;
 mod intake;
 mod kinds;
 mod lease;
+mod scope;
+mod status;
 mod stored;
 mod supervise;
 mod sync;
@@ -38,10 +42,12 @@ use tokio::sync::{mpsc, watch as latest};
 use tokio::task::JoinSet;
 use tokio::time::sleep;
 
+pub use self::acknowledge::acknowledge;
 pub use self::board::{Board, LeaseRecord, Restart, StoredRecord, WatchKey, WatchRecord, WatchState};
 pub use self::client::{Api, ApiError, ConnectError, Credentials, ErrorClass, InCluster, Patch};
 pub use self::client::{READ_DEADLINE, WRITE_DEADLINE};
 pub use self::lease::{Leadership, LeaseName, MIN_DURATION};
+pub use self::scope::{ReplicaReport, ScopeFacts, ScopeWriter};
 pub use self::stored::StoredError;
 pub use self::sync::SyncGate;
 
@@ -49,8 +55,11 @@ use self::feed::{Feed, QUEUE};
 use self::supervise::{Discovery, Shared, Supervisor, classes_key, follow_classes, follow_labels, key};
 use crate::api::Object;
 use crate::api::{Kind, ObjectId};
+use crate::metrics::{EventNumbers, StatusNumbers};
+use crate::provision::Wanted;
 use crate::snapshot::{ObjectName, Revision};
 use crate::status::ObjectStatus;
+use crate::status::write::Parents;
 
 /// Which namespaces are watched.
 #[derive(Clone, Debug, PartialEq, Eq)]
@@ -95,6 +104,10 @@ pub enum Change {
 pub struct Desired {
     /// Of every object that has a status of ours, joined with what the data paths acknowledged.
     pub statuses: Arc<Vec<Arc<ObjectStatus>>>,
+    /// Whose the parents are that these speak of.
+    pub parents: Arc<Parents>,
+    /// What is to be written for Gateways beside their status: the difference to what the store has seen.
+    pub provisions: Arc<Vec<Wanted>>,
     /// The snapshot that it speaks of; 0 before the first, when nothing may be written.
     pub revision: Revision,
 }
@@ -143,6 +156,17 @@ pub struct Handles {
     pub restored: Vec<Object>,
     /// Whether any listener selects namespaces by label, so that the labels are worth following.
     pub selectors: latest::Sender<bool>,
+    /// What the writers are to bring about.
+    pub desired: latest::Sender<Arc<Desired>>,
+    /// What the writers count.
+    pub numbers: WriterNumbers,
+}
+
+/// Numbers of the writers, which they keep.
+#[derive(Clone, Debug, Default)]
+pub struct WriterNumbers {
+    pub status: Rc<RefCell<StatusNumbers>>,
+    pub events: Rc<RefCell<EventNumbers>>,
 }
 
 /// Starts to watch and to compete for the leases. Must run inside a `LocalSet`.
@@ -163,9 +187,18 @@ pub fn start(api: &Api, setup: &Setup) -> Result<(Cluster, Handles), StoredError
     };
     let (sender, changes) = mpsc::channel(QUEUE);
     let (selectors, selected) = latest::channel(false);
-    let feed = Feed::new(sender, board.clone(), recorder, setup.watch_idle);
-    let shared = Shared { api: api.clone(), feed, discovery: Rc::new(Discovery::default()) };
     let mut tasks = JoinSet::new();
+    let lease_setup = lease::Setup {
+        scope: &setup.scope,
+        own_namespace: &setup.own_namespace,
+        classes: &setup.class_names,
+        identity: &setup.identity,
+        duration: setup.lease_duration,
+    };
+    let (leases, leadership) = lease::start(api, &board, &lease_setup);
+    let (desired, numbers, observer) = start_writers(api, setup, &leadership, &mut tasks);
+    let feed = Feed::new(sender, board.clone(), recorder, setup.watch_idle).observed_by(observer);
+    let shared = Shared { api: api.clone(), feed, discovery: Rc::new(Discovery::default()) };
     let mut expected = vec![classes_key()];
     match &setup.scope {
         Scope::All => {
@@ -185,19 +218,36 @@ pub fn start(api: &Api, setup: &Setup) -> Result<(Cluster, Handles), StoredError
     let names = setup.class_names.iter().cloned().collect();
     tasks.spawn_local(follow_classes(shared, names, setup.controller_name.clone()));
     tasks.spawn_local(follow_health(api.clone()));
-    let lease_setup = lease::Setup {
-        scope: &setup.scope,
-        own_namespace: &setup.own_namespace,
-        classes: &setup.class_names,
-        identity: &setup.identity,
-        duration: setup.lease_duration,
-    };
-    let (leases, leadership) = lease::start(api, &board, &lease_setup);
     let gate = SyncGate::new(expected);
     Ok((
         Cluster { tasks, leases, recording },
-        Handles { changes, board, leadership, gate, restored, selectors },
+        Handles { changes, board, leadership, gate, restored, selectors, desired, numbers },
     ))
+}
+
+/// Starts the writers of status and of Events.
+fn start_writers(
+    api: &Api,
+    setup: &Setup,
+    leadership: &Leadership,
+    tasks: &mut JoinSet<()>,
+) -> (latest::Sender<Arc<Desired>>, WriterNumbers, status::Observer) {
+    let (sender, desired) = latest::channel(Arc::default());
+    let numbers = WriterNumbers::default();
+    let (events, event_sender) =
+        events::channel(api, &setup.controller_name, &setup.identity, numbers.events.clone());
+    let (observer, writer) = status::new(status::Setup {
+        api: api.clone(),
+        leadership: leadership.clone(),
+        desired,
+        events,
+        controller_name: setup.controller_name.clone(),
+        numbers: numbers.status.clone(),
+        seed: watch::seed(&WatchKey { kind: "status", namespace: Some(setup.identity.as_str().into()) }),
+    });
+    tasks.spawn_local(writer.run());
+    tasks.spawn_local(event_sender.run());
+    (sender, numbers, observer)
 }
 
 impl Cluster {

@@ -10,7 +10,9 @@ use crate::api::Object;
 use crate::cluster::{Change, Desired, SyncGate, WatchKey};
 use crate::manifests::Load;
 use crate::metrics::Metrics;
+use crate::provision::Wanted;
 use crate::snapshot::{Listener, Publisher, Reader, Revision, Snapshot};
+use crate::status::write::Parents;
 use crate::status::{self, Applied, Changes, ObjectStatus};
 use crate::store::Store;
 use crate::store::objects::{ListenerSetFilter, NamespaceFilter};
@@ -35,6 +37,9 @@ pub struct Control {
     /// The version of the store that was translated last.
     translated: u64,
     reported: Arc<Vec<Arc<ObjectStatus>>>,
+    /// Of what was translated last.
+    parents: Arc<Parents>,
+    provisions: Arc<Vec<Wanted>>,
 }
 
 impl Control {
@@ -52,6 +57,8 @@ impl Control {
             gate: SyncGate::default(),
             translated: 0,
             reported: Arc::default(),
+            parents: Arc::default(),
+            provisions: Arc::default(),
         }
     }
 
@@ -134,7 +141,12 @@ impl Control {
         if !self.is_synced() {
             return Desired::default();
         }
-        Desired { statuses: self.reported.clone(), revision: self.revision }
+        Desired {
+            statuses: self.reported.clone(),
+            parents: self.parents.clone(),
+            provisions: self.provisions.clone(),
+            revision: self.revision,
+        }
     }
 
     /// Takes the objects of a folder. True when a new snapshot was published.
@@ -168,7 +180,17 @@ impl Control {
         // What is equal has kept its allocation.
         let serves_same = self.revision > Revision(0) && Arc::ptr_eq(&translation.listeners, &before);
         let listeners = translation.listeners.clone();
+        if *self.provisions != translation.provisions {
+            self.provisions = Arc::new(translation.provisions.clone());
+        }
         self.forget();
+        // Gateways and ListenerSets tell whose entries are whose.
+        if self.translator.work().topologies_planned != planned {
+            let parents = Parents::new(&self.store, &self.config);
+            if *self.parents != parents {
+                self.parents = Arc::new(parents);
+            }
+        }
         if serves_same {
             return false;
         }

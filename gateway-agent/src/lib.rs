@@ -15,6 +15,7 @@ pub mod cluster;
 pub mod control;
 pub mod drain;
 pub mod ebpf;
+pub mod features;
 pub mod holder;
 pub mod manifests;
 pub mod metrics;

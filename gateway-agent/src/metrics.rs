@@ -6,6 +6,7 @@
 
 mod cluster;
 mod encode;
+mod status;
 
 use std::collections::HashMap;
 use std::fmt;
@@ -15,6 +16,7 @@ use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 
 pub use cluster::ClusterNumbers;
 pub use encode::{Extra, KernelFlows, encode};
+pub use status::{EventNumbers, StatusNumbers};
 
 use crate::snapshot::{ListenerName, RouteName};
 

@@ -5,8 +5,10 @@
 pub mod names;
 mod plan;
 mod problems;
+pub mod schedule;
 mod table;
 pub mod view;
+pub mod write;
 
 use std::collections::BTreeMap;
 use std::fmt;

@@ -8,12 +8,14 @@ use std::time::Duration;
 
 use anyhow::Context as _;
 use tokio::sync::{mpsc, watch};
+use tokio::task::{JoinHandle, spawn_local};
 
 use super::worker;
 use crate::api::Object;
 use crate::args::{ClusterArgs, ServeArgs};
 use crate::cluster::{
-    self, Api, Board, Change, Cluster, Credentials, Desired, Leadership, Setup, SyncGate, WatchState, Writing,
+    self, Api, Board, Change, Cluster, Credentials, Desired, Leadership, ReplicaReport, ScopeFacts,
+    ScopeWriter, Setup, SyncGate, WatchState, WriterNumbers, Writing,
 };
 use crate::control::Control;
 use crate::metrics::ClusterNumbers;
@@ -21,6 +23,9 @@ use crate::translate::Watched;
 
 /// Changes that are translated together: more than that wait their turn, so that a signal is heard in between.
 const MAX_BATCH: usize = 4096;
+
+/// Watches that the scope ConfigMap names one by one.
+const MAX_UNWATCHED: usize = 16;
 
 /// What the cluster mode adds to a running agent.
 pub(super) struct Running {
@@ -32,6 +37,11 @@ pub(super) struct Running {
     selectors: watch::Sender<bool>,
     desired: watch::Sender<Arc<Desired>>,
     has_state_dir: bool,
+    numbers: WriterNumbers,
+    /// Where, for which classes, and as which replica the scope is told.
+    setup: Setup,
+    replica: String,
+    scope: Option<(Rc<ScopeWriter>, JoinHandle<()>)>,
     /// Until it was handed to the control loop.
     before: Option<(Watched, SyncGate, Vec<Object>)>,
 }
@@ -42,7 +52,6 @@ pub(super) async fn start(args: &ServeArgs, credentials: &Credentials) -> anyhow
     let setup = setup(args, &api);
     tracing::info!(scope = %scope(&setup.scope), identity = %setup.identity, "watching the Kubernetes API");
     let (cluster, handles) = cluster::start(&api, &setup).context("--state-dir")?;
-    let (desired, _) = watch::channel(Arc::default());
     Ok(Running {
         cluster,
         api,
@@ -50,17 +59,20 @@ pub(super) async fn start(args: &ServeArgs, credentials: &Credentials) -> anyhow
         leadership: handles.leadership,
         changes: handles.changes,
         selectors: handles.selectors,
-        desired,
+        desired: handles.desired,
         has_state_dir: setup.state_dir.is_some(),
+        numbers: handles.numbers,
         before: Some((watched(&setup.scope), handles.gate, handles.restored)),
+        scope: None,
+        replica: replica(args),
+        setup,
     })
 }
 
 fn setup(args: &ServeArgs, api: &Api) -> Setup {
-    let ClusterArgs { pod_name, pod_namespace, state_dir, lease_duration, watch_idle_timeout, .. } =
-        &args.cluster;
+    let ClusterArgs { pod_namespace, state_dir, lease_duration, watch_idle_timeout, .. } = &args.cluster;
     let own_namespace = pod_namespace.as_deref().map_or_else(|| api.namespace().clone(), Arc::from);
-    let host = pod_name.clone().or_else(host_name).unwrap_or_else(|| "gateway-agent".to_owned());
+    let host = replica(args);
     Setup {
         scope: args.cluster.scope(&own_namespace),
         class_names: args.gateway_class_names.iter().map(|name| Arc::from(&**name)).collect(),
@@ -72,6 +84,11 @@ fn setup(args: &ServeArgs, api: &Api) -> Setup {
         watch_idle: Duration::from_secs(*watch_idle_timeout),
         state_dir: state_dir.clone(),
     }
+}
+
+/// The pod's name, or what comes nearest.
+fn replica(args: &ServeArgs) -> String {
+    args.cluster.pod_name.clone().or_else(host_name).unwrap_or_else(|| "gateway-agent".to_owned())
 }
 
 fn host_name() -> Option<String> {
@@ -123,7 +140,10 @@ impl Running {
         self.selectors.send_if_modified(|used| std::mem::replace(used, is_used) != is_used);
         let desired = control.desired();
         self.desired.send_if_modified(|last| {
-            let is_new = last.revision != desired.revision || !Arc::ptr_eq(&last.statuses, &desired.statuses);
+            let is_new = last.revision != desired.revision
+                || !Arc::ptr_eq(&last.statuses, &desired.statuses)
+                || !Arc::ptr_eq(&last.parents, &desired.parents)
+                || !Arc::ptr_eq(&last.provisions, &desired.provisions);
             if is_new {
                 *last = Arc::new(desired);
             }
@@ -133,7 +153,34 @@ impl Running {
 
     /// What the admin server tells of it.
     pub(super) fn view(&self) -> ClusterView {
-        ClusterView { api: self.api.clone(), board: self.board.clone(), has_state_dir: self.has_state_dir }
+        ClusterView {
+            api: self.api.clone(),
+            board: self.board.clone(),
+            has_state_dir: self.has_state_dir,
+            numbers: self.numbers.clone(),
+        }
+    }
+
+    /// Begins to tell in the scope ConfigMaps what `report` says of this replica.
+    pub(super) fn tell_scope(&mut self, facts: ScopeFacts, report: Rc<dyn Fn() -> ReplicaReport>) {
+        let writer = Rc::new(ScopeWriter {
+            api: self.api.clone(),
+            leadership: self.leadership.clone(),
+            namespace: self.setup.own_namespace.clone(),
+            classes: self.setup.class_names.clone(),
+            replica: self.replica.clone(),
+            facts,
+            report,
+        });
+        let task = spawn_local({
+            let writer = writer.clone();
+            async move { writer.run().await }
+        });
+        self.scope = Some((writer, task));
+    }
+
+    pub(super) const fn watched_scope(&self) -> &cluster::Scope {
+        &self.setup.scope
     }
 
     /// What each writer works from.
@@ -149,8 +196,13 @@ impl Running {
 
     /// Stops writing at once and gives the leases back.
     pub(super) async fn stop(self) {
-        let Self { cluster, .. } = self;
-        cluster.stop().await;
+        let Self { cluster, scope, .. } = self;
+        if let Some((writer, task)) = scope {
+            task.abort();
+            tokio::join!(writer.leave(), cluster.stop());
+        } else {
+            cluster.stop().await;
+        }
     }
 }
 
@@ -159,6 +211,7 @@ pub(super) struct ClusterView {
     api: Api,
     board: Rc<RefCell<Board>>,
     has_state_dir: bool,
+    numbers: WriterNumbers,
 }
 
 impl ClusterView {
@@ -170,6 +223,26 @@ impl ClusterView {
             fields.insert("waitingFor".into(), unseen.into());
         }
         view
+    }
+
+    /// Watches that do not follow their kind, and why.
+    pub(super) fn unwatched(&self) -> Vec<String> {
+        let board = self.board.borrow();
+        let mut unwatched: Vec<String> = Vec::new();
+        for (key, record) in board.watches() {
+            match &record.state {
+                WatchState::Starting | WatchState::Watching => {}
+                WatchState::Failing(why) | WatchState::Missing(why) | WatchState::Forbidden(why) => {
+                    unwatched.push(format!("{key}: {why}"));
+                }
+            }
+        }
+        let more = unwatched.len().saturating_sub(MAX_UNWATCHED);
+        unwatched.truncate(MAX_UNWATCHED);
+        if more > 0 {
+            unwatched.push(format!("and {more} more"));
+        }
+        unwatched
     }
 
     pub(super) fn numbers(&self, control: &Control) -> ClusterNumbers {
@@ -191,6 +264,8 @@ impl ClusterView {
                 stored.written_at,
                 stored.failures,
             ]),
+            status: self.numbers.status.borrow().clone(),
+            events_written: *self.numbers.events.borrow(),
             ..ClusterNumbers::default()
         };
         let mut states: BTreeMap<_, u64> = BTreeMap::new();

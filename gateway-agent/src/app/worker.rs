@@ -17,6 +17,7 @@ use tokio::time::{Instant, Sleep};
 
 use super::cluster::{self, Running};
 use super::report::{self, AdminSource};
+use super::scope;
 use crate::addresses::{self, Interfaces};
 use crate::admin;
 use crate::args::{ServeArgs, Source};
@@ -87,7 +88,7 @@ async fn serve(args: &ServeArgs, source: Source) -> anyhow::Result<()> {
     let config = config(args, interfaces.borrow().external());
     let control = Rc::new(RefCell::new(Control::new(config, publisher, metrics.clone())));
     let feed = Feed::start(args, &source, &control).await?;
-    let inputs = Inputs { feed, interfaces, proxy: proxy.applied(), kernel: ebpf.applied() };
+    let mut inputs = Inputs { feed, interfaces, proxy: proxy.applied(), kernel: ebpf.applied() };
     let source = AdminSource {
         control: control.clone(),
         proxy: inputs.proxy.clone(),
@@ -98,7 +99,12 @@ async fn serve(args: &ServeArgs, source: Source) -> anyhow::Result<()> {
         drain: drain.clone(),
         cluster: inputs.feed.running().map(Running::view),
     };
-    spawn_local(admin::serve(admin_listener, Rc::new(source)));
+    let source = Rc::new(source);
+    if let Feed::Cluster(running) = &mut inputs.feed {
+        let facts = scope::facts(args, running.watched_scope());
+        running.tell_scope(facts, scope::report(source.clone(), args.cluster.node_name.clone()));
+    }
+    spawn_local(admin::serve(admin_listener, source));
     let reader = control.borrow().reader();
     let kernel =
         spawn_local(ebpf.run(reader, inputs.interfaces.clone(), inputs.proxy.clone(), drain.clone()));
@@ -238,7 +244,7 @@ async fn control_loop(control: &RefCell<Control>, mut inputs: Inputs) -> anyhow:
 }
 
 /// Resolves at the first signal that ends the agent: those that the holder passes on.
-fn stop_signal() -> anyhow::Result<impl Future<Output = ()>> {
+pub(super) fn stop_signal() -> anyhow::Result<impl Future<Output = ()>> {
     let listen = |kind| signal(kind).context("cannot wait for signals");
     let mut hangup = listen(SignalKind::hangup())?;
     let mut interrupt = listen(SignalKind::interrupt())?;

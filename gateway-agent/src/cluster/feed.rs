@@ -9,6 +9,8 @@ use tokio::sync::mpsc;
 
 use super::Change;
 use super::board::Board;
+use super::decode::Raw;
+use super::status::Observer;
 use super::stored::Recorder;
 use crate::api::{Kind, ObjectId};
 use crate::snapshot::ObjectName;
@@ -23,6 +25,8 @@ pub(super) struct Feed {
     changes: mpsc::Sender<Vec<Change>>,
     board: Rc<RefCell<Board>>,
     recorder: Option<Recorder>,
+    /// The writer of status, who wants to know what it has written and what others made of it.
+    observer: Option<Observer>,
     idle: Duration,
 }
 
@@ -33,7 +37,24 @@ impl Feed {
         recorder: Option<Recorder>,
         idle: Duration,
     ) -> Self {
-        Self { changes, board, recorder, idle }
+        Self { changes, board, recorder, observer: None, idle }
+    }
+
+    pub(super) fn observed_by(self, observer: Observer) -> Self {
+        Self { observer: Some(observer), ..self }
+    }
+
+    /// An object as the API holds it, read at `version`.
+    pub(super) fn observe(&self, raw: &Raw, version: &'static str) {
+        if let Some(observer) = &self.observer {
+            observer.applied(raw, version);
+        }
+    }
+
+    pub(super) fn observe_malformed(&self, id: &ObjectId, field: &str, message: &str) {
+        if let Some(observer) = &self.observer {
+            observer.malformed(id, field, message);
+        }
     }
 
     /// Hands a batch to the control loop, waiting for room. `Err`: it has ended.
@@ -62,6 +83,9 @@ impl Feed {
     }
 
     pub(super) fn forget(&self, id: &ObjectId) {
+        if let Some(observer) = &self.observer {
+            observer.deleted(id);
+        }
         if let Some(recorder) = &self.recorder {
             recorder.deleted(id.clone());
         }
@@ -73,6 +97,9 @@ impl Feed {
         namespace: Option<&Arc<str>>,
         names: &std::collections::BTreeSet<ObjectName>,
     ) {
+        if let Some(observer) = &self.observer {
+            observer.listed(kind, namespace.map(|namespace| &**namespace), names);
+        }
         if let Some(recorder) = &self.recorder {
             recorder.listed(kind, namespace.map(|namespace| &**namespace), names);
         }

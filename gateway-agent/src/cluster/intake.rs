@@ -3,11 +3,14 @@
 //! **Invariant:** a bad object costs itself only: its last good version stays, it is told, its neighbours go through (O50).
 
 use std::collections::{BTreeMap, BTreeSet};
+use std::rc::Rc;
 use std::sync::Arc;
 
 use serde_json::Value;
+use tokio::sync::Notify;
 
 use super::Change;
+use super::acknowledge::{Pending, SeenClass};
 use super::decode::{Raw, prune};
 use super::feed::Feed;
 use crate::api::Kind;
@@ -17,6 +20,7 @@ use crate::snapshot::ObjectName;
 pub(super) enum Intake {
     Objects(Objects),
     Classes(Classes),
+    Acknowledged(Acknowledged),
 }
 
 pub(super) struct Objects {
@@ -42,6 +46,15 @@ pub(super) struct Classes {
     told: Option<BTreeSet<Arc<str>>>,
 }
 
+/// GatewayClasses of our controller, for the acknowledger.
+pub(super) struct Acknowledged {
+    controller: Arc<str>,
+    /// The API version that they are read at.
+    version: &'static str,
+    pending: Pending,
+    wake: Rc<Notify>,
+}
+
 impl Intake {
     /// A list begins.
     pub(super) fn begin(&mut self) {
@@ -51,6 +64,7 @@ impl Intake {
                 classes.controllers.clear();
                 classes.is_listing = true;
             }
+            Self::Acknowledged(_) => {}
         }
     }
 
@@ -58,6 +72,7 @@ impl Intake {
         match self {
             Self::Objects(objects) => objects.applied(value),
             Self::Classes(classes) => classes.applied(&value),
+            Self::Acknowledged(classes) => classes.applied(value),
         }
     }
 
@@ -67,6 +82,9 @@ impl Intake {
             Self::Classes(classes) => {
                 classes.controllers.remove(text(&value, "/metadata/name"));
             }
+            Self::Acknowledged(classes) => {
+                classes.pending.borrow_mut().remove(text(&value, "/metadata/name"));
+            }
         }
     }
 
@@ -75,6 +93,7 @@ impl Intake {
         match self {
             Self::Objects(objects) => objects.listed(),
             Self::Classes(classes) => classes.is_listing = false,
+            Self::Acknowledged(_) => {}
         }
     }
 
@@ -83,6 +102,7 @@ impl Intake {
         match self {
             Self::Objects(objects) => std::mem::take(&mut objects.changes),
             Self::Classes(classes) => classes.take(),
+            Self::Acknowledged(_) => Vec::new(),
         }
     }
 }
@@ -102,6 +122,7 @@ impl Objects {
         if let Some(names) = &mut self.names {
             names.insert(raw.id.name.clone());
         }
+        self.feed.observe(&raw, self.version);
         let id = raw.id.clone();
         let stored = self.feed.is_recording().then(|| raw.to_stored());
         match raw.into_object() {
@@ -120,6 +141,7 @@ impl Objects {
                     let error = &malformed.message;
                     tracing::warn!(kind, name = %id.name, field, error, "cannot read the object, its last good version stays");
                 }
+                self.feed.observe_malformed(&id, &malformed.field, &malformed.message);
                 let super::decode::Malformed { field, message } = malformed;
                 self.changes.push(Change::Malformed { id, field, message });
             }
@@ -180,6 +202,25 @@ impl Classes {
         self.told = Some(foreign.clone());
         self.feed.board().set_foreign_classes(foreign.clone());
         vec![Change::ForeignClasses(foreign)]
+    }
+}
+
+impl Acknowledged {
+    pub(super) const fn new(
+        controller: Arc<str>,
+        version: &'static str,
+        pending: Pending,
+        wake: Rc<Notify>,
+    ) -> Self {
+        Self { controller, version, pending, wake }
+    }
+
+    fn applied(&self, value: Value) {
+        if text(&value, "/spec/controllerName") == &*self.controller {
+            let name = text(&value, "/metadata/name").to_owned();
+            self.pending.borrow_mut().insert(name, SeenClass { version: self.version, object: value });
+            self.wake.notify_one();
+        }
     }
 }
 

@@ -25,6 +25,7 @@ use super::Scope;
 use super::backoff::Backoff;
 use super::board::{Board, LeaseRecord};
 use super::client::{Api, ApiError, ErrorClass};
+use crate::status::write::Leading;
 
 /// The least that leaves a write of [`super::client::WRITE_DEADLINE`] time to end after its lease did.
 pub const MIN_DURATION: Duration = Duration::from_secs(12);
@@ -69,6 +70,25 @@ impl Leadership {
             Scope::Namespaces(namespaces) => Some(namespaces.get(namespace)?.clone()),
         };
         self.leases.get(&(namespace, class.into()))
+    }
+
+    /// Every Gateway for which this agent writes, now.
+    pub fn leading(&self) -> Leading {
+        let held = self.leases.iter().filter(|(_, lease)| *lease.borrow()).map(|(name, _)| name);
+        match &self.scope {
+            Scope::All => Leading::Classes(held.map(|(_, class)| class.clone()).collect()),
+            Scope::Namespaces(_) => {
+                let lease = |(namespace, class): &(Option<Arc<str>>, Arc<str>)| {
+                    Some((namespace.clone()?, class.clone()))
+                };
+                Leading::Of(held.filter_map(lease).collect())
+            }
+        }
+    }
+
+    /// Whether any lease of `class` is held.
+    pub fn leads_class(&self, class: &Arc<str>) -> bool {
+        self.leases.iter().any(|((_, of), lease)| of == class && *lease.borrow())
     }
 
     /// Whether any lease is held.

@@ -5,6 +5,7 @@
 use prometheus_client::encoding::{DescriptorEncoder, EncodeLabelSet};
 
 use super::encode::{Series, counters, gauges};
+use super::status::{EventNumbers, StatusNumbers};
 
 #[derive(Clone, Debug, Default)]
 pub struct ClusterNumbers {
@@ -27,6 +28,8 @@ pub struct ClusterNumbers {
     pub malformed_total: u64,
     /// Namespace, class, and whether this agent writes there.
     pub leases: Vec<(String, String, bool)>,
+    pub status: StatusNumbers,
+    pub events_written: EventNumbers,
     /// With --state-dir: objects, bytes, time of the last write, failed writes.
     pub stored: Option<[u64; 4]>,
 }
@@ -73,6 +76,8 @@ impl ClusterNumbers {
         };
         let help = "Whether this agent writes status and allocates there";
         gauges(encoder, "lease_held", help, self.leases.iter().map(lease).collect())?;
+        self.status.encode(encoder)?;
+        self.events_written.encode(encoder)?;
         let Some([objects, bytes, written_at, failures]) = self.stored else { return Ok(()) };
         gauges(encoder, "state_objects", "Objects in the state folder", one(objects))?;
         gauges(encoder, "state_size_bytes", "Size of the state file", one(bytes))?;

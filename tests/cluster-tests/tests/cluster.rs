@@ -7,9 +7,13 @@ mod bed;
 
 #[path = "cluster/access.rs"]
 mod access;
+#[path = "cluster/acknowledge.rs"]
+mod acknowledge;
 #[path = "cluster/lease.rs"]
 mod lease;
 #[path = "cluster/restart.rs"]
 mod restart;
+#[path = "cluster/status.rs"]
+mod status;
 #[path = "cluster/watch.rs"]
 mod watch;

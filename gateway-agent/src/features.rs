@@ -1,0 +1,40 @@
+//! Which features of the Gateway API v1.7.0 the agent supports: the one list, from which `gateway-agent features`, the
+//! scope ConfigMap, the class acknowledger and the conformance runs take theirs.
+//!
+//! A feature is in the list when every test that the conformance suite has for it passes; `pkg/features` of the Gateway
+//! API names them. Mesh features do not belong to a GatewayClass.
+
+/// In ascending order, as `GatewayClass.status.supportedFeatures` has to be.
+pub const SUPPORTED: &[&str] = &[
+    "Gateway",
+    "GatewayAddressEmpty",
+    "GatewayHTTPListenerIsolation",
+    "GatewayPort8080",
+    "GatewayRouteHostnameIntersectionPrecedence",
+    "GatewayStaticAddresses",
+    "HTTPRoute",
+    "HTTPRouteBackendProtocolWebSocket",
+    "HTTPRouteMethodMatching",
+    "HTTPRouteNamedRouteRule",
+    "HTTPRouteParentRefPort",
+    "HTTPRouteQueryParamMatching",
+    "ReferenceGrant",
+    "TCPRoute",
+    "TLSRoute",
+    "UDPRoute",
+];
+
+/// `maxItems` of `GatewayClass.status.supportedFeatures`.
+pub const MAX_SUPPORTED: usize = 64;
+
+const _: () = assert!(SUPPORTED.len() <= MAX_SUPPORTED, "a class cannot list more features");
+
+#[cfg(test)]
+mod tests {
+    use super::SUPPORTED;
+
+    #[test]
+    fn features_are_in_order_and_none_twice() {
+        assert!(SUPPORTED.is_sorted_by(|one, next| one < next));
+    }
+}
