@@ -7,6 +7,7 @@
 mod tests;
 
 use std::fmt;
+use std::hash::{Hash, Hasher};
 use std::sync::Arc;
 
 use rustls::InconsistentKeys;
@@ -112,6 +113,13 @@ impl PartialEq for Certificate {
 }
 
 impl Eq for Certificate {}
+
+impl Hash for Certificate {
+    fn hash<H: Hasher>(&self, state: &mut H) {
+        // Its own certificate holds a serial number and a public key: enough to tell it from others.
+        self.key.cert.first().map(|own| own.as_ref()).hash(state);
+    }
+}
 
 impl fmt::Debug for Certificate {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {

@@ -45,8 +45,63 @@ pub struct ListenerCells {
     pub connections_active: Cell,
     /// Ended without reaching a route: no SNI match, bad hello, bad request head, 404.
     pub unrouted: Cell,
+    /// TLS handshakes that ended here and well.
+    pub handshakes: Cell,
+    handshake_failures: [Cell; HandshakeFailure::ALL.len()],
     pub received_bytes: Cell,
     pub sent_bytes: Cell,
+}
+
+impl ListenerCells {
+    /// TLS handshakes that failed for this reason.
+    pub fn handshake_failure(&self, reason: HandshakeFailure) -> &Cell {
+        // One place each, see `ALL`.
+        &self.handshake_failures[reason as usize]
+    }
+}
+
+/// Why a TLS handshake failed.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum HandshakeFailure {
+    /// The client gave up by an alert: it does not accept the certificate.
+    Alert,
+    /// The client ended the connection.
+    Closed,
+    /// Nothing in common: version, cipher suite, application protocol.
+    Incompatible,
+    /// What came is not TLS as it should be.
+    Invalid,
+    /// The listener has no usable certificate.
+    NoCertificate,
+    /// The worker had too many handshakes under way.
+    Overload,
+    Timeout,
+}
+
+impl HandshakeFailure {
+    /// In the order of their numbers.
+    pub const ALL: [Self; 7] = [
+        Self::Alert,
+        Self::Closed,
+        Self::Incompatible,
+        Self::Invalid,
+        Self::NoCertificate,
+        Self::Overload,
+        Self::Timeout,
+    ];
+
+    /// The label.
+    pub const fn as_str(self) -> &'static str {
+        match self {
+            Self::Alert => "alert",
+            Self::Closed => "closed",
+            Self::Incompatible => "incompatible",
+            Self::Invalid => "invalid",
+            Self::NoCertificate => "no-certificate",
+            Self::Overload => "overload",
+            Self::Timeout => "timeout",
+        }
+    }
 }
 
 /// What one worker counts for one route.
@@ -84,10 +139,22 @@ trait Sum: Default {
 
 impl Sum for ListenerCells {
     fn absorb(&self, other: &Self) {
-        let Self { connections, connections_active, unrouted, received_bytes, sent_bytes } = other;
+        let Self {
+            connections,
+            connections_active,
+            unrouted,
+            handshakes,
+            handshake_failures,
+            received_bytes,
+            sent_bytes,
+        } = other;
         self.connections.add(connections.value());
         self.connections_active.add(connections_active.value());
         self.unrouted.add(unrouted.value());
+        self.handshakes.add(handshakes.value());
+        for (sum, part) in self.handshake_failures.iter().zip(handshake_failures) {
+            sum.add(part.value());
+        }
         self.received_bytes.add(received_bytes.value());
         self.sent_bytes.add(sent_bytes.value());
     }

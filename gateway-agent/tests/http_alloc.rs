@@ -1,5 +1,5 @@
-//! A request in steady state makes no heap allocation on the worker's thread. A test binary of its own: it replaces
-//! the allocator.
+//! A request in steady state makes no heap allocation on the worker's thread, and a bounded few by TLS. A test binary
+//! of its own: it replaces the allocator.
 
 use std::alloc::{GlobalAlloc, Layout, System};
 use std::cell::Cell;
@@ -10,26 +10,44 @@ use std::rc::Rc;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicU64, Ordering};
 
+use gateway_agent::certificate::Certificate;
 use gateway_agent::drain::Drain;
 use gateway_agent::metrics::Metrics;
-use gateway_agent::proxy::http::{HttpWorker, serve};
+use gateway_agent::proxy::http::{Client, HttpWorker, serve};
+use gateway_agent::proxy::{Proxy, ProxyConfig, Timeouts};
 use gateway_agent::snapshot::{
     Backend, EndpointSet, HostTable, HttpAction, HttpMatch, HttpRule, HttpTable, HttpVirtualListener,
     Listener, ListenerKey, ListenerName, ObjectName, PathMatch, Protocol, Publisher, Revision, RouteKind,
-    RouteName, Scheme, Snapshot, Split, Transport, VirtualHost, WeightedBackend,
+    RouteName, Scheme, Snapshot, Split, TlsMode, TlsTable, TlsVirtualListener, Transport, VirtualHost,
+    WeightedBackend,
 };
 
 struct Counting;
 
 static ALLOCATIONS: AtomicU64 = AtomicU64::new(0);
+/// On threads of a whole proxy, which name themselves.
+static PROXY_ALLOCATIONS: AtomicU64 = AtomicU64::new(0);
 
 thread_local! {
     static IS_WORKER: Cell<bool> = const { Cell::new(false) };
+    static IS_PROXY: Cell<Option<bool>> = const { Cell::new(None) };
 }
 
 fn count() {
     if IS_WORKER.get() {
         ALLOCATIONS.fetch_add(1, Ordering::SeqCst);
+    }
+    let is_proxy = IS_PROXY.get().unwrap_or_else(|| {
+        let mut name = [0_u8; 16];
+        // SAFETY: the kernel writes at most 16 bytes to the array, which lives through the call.
+        unsafe { libc::prctl(libc::PR_GET_NAME, name.as_mut_ptr()) };
+        let is_proxy = name.starts_with(b"proxy-");
+        // A thread gets its name before it runs anything of ours; the test harness's threads have names of tests.
+        IS_PROXY.set(Some(is_proxy));
+        is_proxy
+    });
+    if is_proxy {
+        PROXY_ALLOCATIONS.fetch_add(1, Ordering::SeqCst);
     }
 }
 
@@ -123,12 +141,12 @@ fn run_worker(listener: TcpListener, endpoints: [SocketAddr; 2]) {
         let local = listener.local_addr().unwrap();
         loop {
             let (stream, peer) = listener.accept().await.unwrap();
-            tokio::task::spawn_local(serve(stream, peer, local, key(), worker.clone()));
+            tokio::task::spawn_local(serve(Client::cleartext(stream), peer, local, key(), worker.clone()));
         }
     });
 }
 
-fn ask(client: &mut TcpStream, n: usize) {
+fn ask(client: &mut (impl Read + Write), n: usize) {
     client.write_all(REQUESTS[n % REQUESTS.len()]).unwrap();
     let mut answer = [0; ANSWER.len()];
     client.read_exact(&mut answer).unwrap();
@@ -152,4 +170,91 @@ fn request_in_steady_state_allocates_nothing() {
         ask(&mut client, n);
     }
     assert_eq!(ALLOCATIONS.load(Ordering::SeqCst) - before, 0, "allocations in 3000 requests");
+}
+
+/// TLS itself allocates for each record that it reads or writes; a request is one record and so is its answer.
+const TLS_ALLOCATIONS_PER_REQUEST_MAX: u64 = 12;
+
+#[test]
+fn request_by_tls_allocates_a_bounded_few() {
+    let endpoints = [serve_answers(), serve_answers()];
+    let key_pair = rcgen::KeyPair::generate().unwrap();
+    let params = rcgen::CertificateParams::new(vec!["shop.example.com".to_owned()]).unwrap();
+    let signed = params.self_signed(&key_pair).unwrap();
+    let (chain, key_pem) = (signed.pem(), key_pair.serialize_pem());
+    let certificate = Certificate::parse(chain.as_bytes(), key_pem.as_bytes()).unwrap();
+    let port = TcpListener::bind((Ipv4Addr::LOCALHOST, 0)).unwrap().local_addr().unwrap().port();
+    let key = ListenerKey {
+        transport: Transport::Tcp,
+        address: Some(Ipv4Addr::LOCALHOST.into()),
+        port: NonZeroU16::new(port).unwrap(),
+    };
+    let snapshot = https_snapshot(key, &endpoints, certificate);
+    std::thread::spawn(move || run_proxy(snapshot));
+    let provider = Arc::new(rustls::crypto::aws_lc_rs::default_provider());
+    let mut roots = rustls::RootCertStore::empty();
+    roots.add(signed.der().clone()).unwrap();
+    let config = rustls::ClientConfig::builder_with_provider(provider)
+        .with_safe_default_protocol_versions()
+        .unwrap()
+        .with_root_certificates(roots)
+        .with_no_client_auth();
+    let name = "shop.example.com".try_into().unwrap();
+    let session = rustls::ClientConnection::new(Arc::new(config), name).unwrap();
+    let socket = connect_soon((Ipv4Addr::LOCALHOST, port).into());
+    let mut client = rustls::StreamOwned::new(session, socket);
+    for n in 0..200 {
+        ask(&mut client, n);
+    }
+    let before = PROXY_ALLOCATIONS.load(Ordering::SeqCst);
+    assert!(before > 0, "the worker's thread is not counted");
+    for n in 0..3000 {
+        ask(&mut client, n);
+    }
+    let per_request = (PROXY_ALLOCATIONS.load(Ordering::SeqCst) - before) as f64 / 3000.0;
+    println!("{per_request} allocations per request");
+    assert!(per_request <= TLS_ALLOCATIONS_PER_REQUEST_MAX as f64, "{per_request} allocations per request");
+}
+
+fn https_snapshot(key: ListenerKey, endpoints: &[SocketAddr], certificate: Certificate) -> Snapshot {
+    let cleartext = snapshot(endpoints);
+    let listener = cleartext.listeners.first().unwrap();
+    let Protocol::Http(http) = &listener.protocol else { panic!("{listener:?}") };
+    let name = listener.names.first().unwrap().clone();
+    let mode = TlsMode::Https { certificates: [Arc::new(certificate)].into(), http: http.clone() };
+    let mut table = TlsTable::default();
+    table.listeners.insert(None, Arc::new(TlsVirtualListener { name: name.clone(), mode }));
+    let listener = Listener { key, names: [name].into(), protocol: Protocol::Tls(Arc::new(table)) };
+    Snapshot { revision: Revision(1), listeners: [Arc::new(listener)].into() }
+}
+
+/// Serves until the process ends.
+fn run_proxy(snapshot: Snapshot) {
+    let runtime = tokio::runtime::Builder::new_current_thread().enable_all().build().unwrap();
+    runtime.block_on(async move {
+        let publisher = Publisher::default();
+        publisher.publish(Arc::new(snapshot));
+        let config = ProxyConfig {
+            workers: std::num::NonZeroUsize::MIN,
+            drain: Drain::default(),
+            metrics: Arc::new(Metrics::default()),
+            steering: None,
+            seed: 1,
+            timeouts: Timeouts::default(),
+        };
+        let proxy = Proxy::start(config, &publisher).unwrap();
+        proxy.join().await.unwrap();
+    });
+}
+
+/// Connects as soon as somebody listens.
+fn connect_soon(address: SocketAddr) -> TcpStream {
+    let deadline = std::time::Instant::now() + std::time::Duration::from_secs(60);
+    loop {
+        match TcpStream::connect(address) {
+            Ok(stream) => return stream,
+            Err(error) => assert!(std::time::Instant::now() < deadline, "{error}"),
+        }
+        std::thread::yield_now();
+    }
 }

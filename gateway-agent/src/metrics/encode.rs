@@ -6,7 +6,7 @@ use prometheus_client::metrics::counter::ConstCounter;
 use prometheus_client::metrics::gauge::ConstGauge;
 use prometheus_client::registry::{Registry, Unit};
 
-use super::{ClusterNumbers, ListenerCells, Metrics, RouteCells, WorkerCells};
+use super::{ClusterNumbers, HandshakeFailure, ListenerCells, Metrics, RouteCells, WorkerCells};
 use crate::snapshot::{ListenerName, RouteName};
 
 /// What the flows of one listener carried in the kernel; bytes are those of whole frames.
@@ -41,6 +41,14 @@ struct ListenerLabels {
     namespace: String,
     gateway: String,
     listener: String,
+}
+
+#[derive(Clone, Debug, PartialEq, Eq, Hash, EncodeLabelSet)]
+struct HandshakeLabels {
+    namespace: String,
+    gateway: String,
+    listener: String,
+    reason: &'static str,
 }
 
 #[derive(Clone, Debug, PartialEq, Eq, Hash, EncodeLabelSet)]
@@ -191,6 +199,28 @@ impl Sums {
         series
     }
 
+    /// Of listeners where any was made: the others may not speak TLS.
+    fn handshakes(&self) -> Series<ListenerLabels> {
+        let mut series = self.listener(|cells| cells.handshakes.value());
+        series.retain(|(_, handshakes)| *handshakes > 0);
+        series
+    }
+
+    fn handshake_failures(&self) -> Series<HandshakeLabels> {
+        let mut series = Vec::new();
+        for (name, cells) in &self.listeners {
+            for failure in HandshakeFailure::ALL {
+                let failures = cells.handshake_failure(failure).value();
+                if failures > 0 {
+                    let ListenerLabels { namespace, gateway, listener } = listener_labels(name);
+                    let reason = failure.as_str();
+                    series.push((HandshakeLabels { namespace, gateway, listener, reason }, failures));
+                }
+            }
+        }
+        series
+    }
+
     fn listener_paths(&self) -> Series<ListenerPathLabels> {
         let label = |(name, path, mechanism): &(ListenerName, &'static str, &'static str)| {
             let ListenerLabels { namespace, gateway, listener } = listener_labels(name);
@@ -214,6 +244,10 @@ impl Sums {
         gauges(encoder, "listener_connections_active", help, active)?;
         let help = "Requests and connections that reached no route";
         counters(encoder, "listener_unrouted", help, None, self.listener(|cells| cells.unrouted.value()))?;
+        let help = "TLS handshakes that ended at the proxy and well";
+        counters(encoder, "listener_tls_handshakes", help, None, self.handshakes())?;
+        let help = "TLS handshakes that failed, by reason";
+        counters(encoder, "listener_tls_handshake_failures", help, None, self.handshake_failures())?;
         let help = "Received from clients by the proxy";
         let received = self.listener(|cells| cells.received_bytes.value());
         counters(encoder, "listener_received", help, bytes, received)?;

@@ -9,6 +9,9 @@
 //!
 //! Does not connect, route or retry.
 
+#[cfg(test)]
+mod tests;
+
 use std::future::poll_fn;
 use std::io;
 use std::os::fd::AsFd as _;
@@ -20,7 +23,7 @@ use tokio::io::Interest;
 use tokio::net::TcpStream;
 use tokio::time::{Instant, Sleep};
 
-use super::limits::{BUFFER_BYTES, ROUNDS_PER_POLL, SPLICE_AFTER_BYTES};
+use super::limits::{ROUNDS_PER_POLL, SPLICE_AFTER_BYTES};
 use super::pool::{Buffers, Chunk};
 use super::splice::{Pipe, Pipes};
 use crate::metrics::{ListenerCells, RouteCells};
@@ -199,6 +202,8 @@ struct Direction<'a> {
     pipe: Option<Pipe>,
     moved: u64,
     bulk: Bulk,
+    /// The last read took all there was.
+    is_drained: bool,
     stage: Stage,
 }
 
@@ -211,8 +216,6 @@ enum Bulk {
     Never,
 }
 
-/// Reads of at least half a buffer show that the source has more than we fetch.
-const BULK_READ_BYTES: usize = BUFFER_BYTES / 2;
 /// Below this a splice costs more than a copy.
 const SMALL_SPLICE_BYTES: usize = 4 * 1024;
 
@@ -238,6 +241,7 @@ impl<'a> Direction<'a> {
             pipe: None,
             moved: 0,
             bulk: Bulk::No,
+            is_drained: false,
             stage: Stage::Flowing,
         }
     }
@@ -279,6 +283,14 @@ impl<'a> Direction<'a> {
 
     /// Reads once, into a pipe or a buffer; waits where the source has nothing.
     fn fill(&mut self, cx: &mut Context<'_>) -> Poll<io::Result<()>> {
+        if std::mem::take(&mut self.is_drained) {
+            // Another read would find nothing: what comes later makes the kernel report the socket again. Told so, the
+            // runtime waits for that, and a round trip costs one read per direction and not two.
+            let nothing =
+                self.source.try_io(Interest::READABLE, || Err::<(), _>(io::ErrorKind::WouldBlock.into()));
+            debug_assert!(nothing.is_err());
+            ready!(self.source.poll_read_ready(cx))?;
+        }
         loop {
             let result = match self.take_pipe() {
                 Some(pipe) => self.fill_pipe(pipe),
@@ -327,9 +339,12 @@ impl<'a> Direction<'a> {
         let mut buffer = self.pools.buffers.take();
         match self.source.try_read(&mut buffer) {
             Ok(n) if n > 0 => {
-                if n >= BULK_READ_BYTES && self.moved >= SPLICE_AFTER_BYTES && self.bulk == Bulk::No {
+                // Only reads that fill the buffer show that the source has more than is fetched: a connection that
+                // chats stays with copies however much it has moved in all.
+                if n == buffer.len() && self.moved >= SPLICE_AFTER_BYTES && self.bulk == Bulk::No {
                     self.bulk = Bulk::Yes;
                 }
+                self.is_drained = n < buffer.len();
                 self.pending = Some(Chunk::new(buffer, n));
                 Ok(())
             }

@@ -5,11 +5,15 @@
 //! allocation: heads are parsed in the buffer that received them, buffers and parsed heads are recycled, deadlines
 //! are numbers that one ticker per worker looks at.
 //!
-//! Message syntax is [`super::h1`]'s; which route serves a request is [`crate::snapshot`]'s. TLS, HTTP/2 and filters
-//! are not here.
+//! Message syntax is [`super::h1`]'s; which route serves a request is [`crate::snapshot`]'s; TLS is [`super::tls`]'s,
+//! and here only another kind of stream, whose records cost a few allocations. HTTP/2 is not here.
+//!
+//! Filters change header fields that were parsed and before they are sent, and never those that frame a message. Those
+//! of the response hold for answers of backends and for redirects; errors of the proxy itself carry none.
 
 mod balance;
 mod buffer;
+mod client;
 mod clock;
 mod conn;
 mod error;
@@ -17,6 +21,7 @@ mod exchange;
 mod limits;
 mod pool;
 mod pump;
+mod redirect;
 mod respond;
 mod table;
 mod tunnel;
@@ -26,5 +31,6 @@ mod worker;
 #[cfg(test)]
 mod tests;
 
+pub use client::{Client, TlsClient};
 pub use conn::serve;
 pub use worker::HttpWorker;

@@ -42,6 +42,11 @@ pub(super) const CLOSE_LINGER: Duration = Duration::from_millis(100);
 /// deadline; three in all end before the usual client gives up.
 pub(super) const CONNECT_ATTEMPTS: usize = 3;
 
+/// TLS handshakes that one worker has under way; further ones are refused. One takes some 20 KiB until it is done, so
+/// this is 80 MiB. At the 2,000 or so that a core computes in a second the bound means two seconds of arrears: those
+/// that come after it would not be served within a client's patience.
+pub(super) const HANDSHAKES: usize = 4096;
+
 /// Longest handshake message taken for a ClientHello. Post-quantum hellos have 1.5-2 KiB; 16 KiB is the largest TLS
 /// record, and servers refuse larger hellos.
 pub(super) const HELLO_BYTES: usize = 16 * 1024;
@@ -73,6 +78,8 @@ pub struct Timeouts {
     /// From accept to a complete ClientHello. A handshake's first flight needs a few round trips at most; a silent
     /// client frees its socket then.
     pub hello: Duration,
+    /// From there to the end of the handshake: a round trip or two, and the client's own computing.
+    pub handshake: Duration,
     /// For one connect to a backend: a lost SYN is sent again after 1 s and 3 s.
     pub connect: Duration,
     /// With one direction ended, silence of the other for so long ends the connection: the second FIN may never come.
@@ -88,6 +95,7 @@ impl Default for Timeouts {
     fn default() -> Self {
         Self {
             hello: Duration::from_secs(10),
+            handshake: Duration::from_secs(10),
             connect: Duration::from_secs(5),
             half_closed: Duration::from_secs(120),
             udp_idle: Duration::from_secs(60),

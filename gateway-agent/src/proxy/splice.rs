@@ -89,6 +89,12 @@ impl Pipes {
         Self { idle: RefCell::default(), live: Rc::default(), max }
     }
 
+    /// Pipes that were made and live.
+    #[cfg(test)]
+    pub(super) fn live(&self) -> usize {
+        self.live.get()
+    }
+
     /// An empty pipe, or `None` when all are in use or the system gives none: the caller goes on by copy.
     pub(super) fn take(&self) -> Option<Pipe> {
         if let Some(pipe) = self.idle.borrow_mut().pop() {

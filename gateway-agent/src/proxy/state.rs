@@ -7,8 +7,11 @@ use std::collections::HashMap;
 use std::rc::Rc;
 use std::sync::Arc;
 
+use rustls::ServerConfig;
+
+use super::tls::{Certificates, Configs};
 use crate::metrics::{ListenerCells, Metrics, RouteCells};
-use crate::snapshot::{Listener, ListenerName, Protocol, RouteName};
+use crate::snapshot::{Listener, ListenerName, Protocol, RouteName, TlsMode};
 
 /// One listener of one snapshot, and this worker's counters for it.
 #[derive(Debug)]
@@ -17,6 +20,8 @@ pub(super) struct ListenerState {
     /// By position in `listener.names`.
     cells: Vec<Arc<ListenerCells>>,
     routes: RefCell<HashMap<RouteName, Arc<RouteCells>>>,
+    /// Of listeners that terminate TLS and have been asked to.
+    tls: RefCell<HashMap<ListenerName, (Certificates, Arc<ServerConfig>)>>,
     metrics: Arc<Metrics>,
 }
 
@@ -39,7 +44,43 @@ impl ListenerState {
                 }
             }
         }
-        Self { listener, cells, routes: RefCell::new(routes), metrics: metrics.clone() }
+        // Configurations live on while their certificates stay: sessions can be resumed.
+        let mut tls = before.map(|before| before.tls.borrow().clone()).unwrap_or_default();
+        if !tls.is_empty() {
+            let current = certificates(&listener.protocol);
+            tls.retain(|name, (certificates, _)| current.get(name) == Some(&&*certificates));
+        }
+        Self {
+            listener,
+            cells,
+            routes: RefCell::new(routes),
+            tls: RefCell::new(tls),
+            metrics: metrics.clone(),
+        }
+    }
+
+    /// What the listener `name` offers; `None` where it cannot serve.
+    pub(super) fn tls_config(
+        &self,
+        configs: &Configs,
+        name: &ListenerName,
+        certificates: &Certificates,
+    ) -> Option<Arc<ServerConfig>> {
+        if let Some((_, config)) = self.tls.borrow().get(name) {
+            return Some(config.clone());
+        }
+        if certificates.is_empty() {
+            return None;
+        }
+        let config = match configs.of(certificates) {
+            Ok(config) => config,
+            Err(error) => {
+                tracing::error!(listener = %name, %error, "cannot configure TLS");
+                return None;
+            }
+        };
+        self.tls.borrow_mut().insert(name.clone(), (certificates.clone(), config.clone()));
+        Some(config)
     }
 
     /// The counters of the Gateway listener `name`; of the first one for traffic that reached none.
@@ -57,6 +98,16 @@ impl ListenerState {
         self.routes.borrow_mut().insert(name.clone(), cells.clone());
         cells
     }
+}
+
+/// The certificates of each listener that terminates TLS.
+fn certificates(protocol: &Protocol) -> HashMap<&ListenerName, &Certificates> {
+    let Protocol::Tls(table) = protocol else { return HashMap::new() };
+    let pairs = table.listeners.values().filter_map(|listener| match &listener.mode {
+        TlsMode::Https { certificates, .. } => Some((&listener.name, certificates)),
+        TlsMode::Passthrough(_) => None,
+    });
+    pairs.collect()
 }
 
 /// The routes that the relays count for; HTTP counts its own.

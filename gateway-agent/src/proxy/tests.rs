@@ -2,6 +2,7 @@
 
 mod harness;
 mod http;
+mod https;
 mod listeners;
 mod tcp;
 mod tls;

@@ -1,8 +1,97 @@
-//! TLS without termination: routing by the name in the ClientHello.
+//! Connections that begin with a ClientHello: the name in it chooses the listener, which passes the connection on
+//! unopened or ends TLS here.
+//!
+//! Without a name only a catch-all takes the connection.
 
+mod config;
+mod greet;
 pub mod hello;
 #[cfg(test)]
 pub(crate) mod maker;
 mod passthrough;
+mod replay;
+mod terminate;
 
-pub(super) use passthrough::serve;
+use std::net::{Shutdown, SocketAddr};
+use std::rc::Rc;
+
+use tokio::net::TcpStream;
+
+pub(super) use config::{Certificates, Configs};
+use greet::{Unrouted, read_hello};
+pub(super) use replay::Replay;
+
+use super::active::Active;
+use super::copy::reset;
+use super::state::ListenerState;
+use super::worker::Worker;
+use crate::snapshot::{TlsMode, TlsTable};
+
+/// Fatal alert `unrecognized_name` (RFC 6066 section 3, RFC 8446 section 6) in a record of its own.
+const UNRECOGNIZED_NAME: [u8; 7] = [21, 3, 3, 0, 2, 2, 112];
+
+/// Serves one connection to its end.
+pub(super) async fn serve(
+    worker: &Rc<Worker>,
+    client: TcpStream,
+    (peer, local): (SocketAddr, SocketAddr),
+    state: &ListenerState,
+    table: &TlsTable,
+) {
+    let common = state.cells(None);
+    let greeted = {
+        let _active = Active::new(&common);
+        match tokio::time::timeout(worker.timeouts.hello, read_hello(&client)).await {
+            Ok(result) => result,
+            Err(_elapsed) => Err(Unrouted::Deadline),
+        }
+    };
+    let (hello, raw) = match greeted {
+        Ok(Some(greeted)) => greeted,
+        // Connected and left without a byte: a health check.
+        Ok(None) => return common.connections.add(1),
+        Err(error) => {
+            common.connections.add(1);
+            common.unrouted.add(1);
+            tracing::debug!(src.addr = %peer, %error, "connection cannot be routed");
+            return reset(&client);
+        }
+    };
+    // No pattern matches the empty name, so it finds the catch-all alone.
+    let name = hello.server_name.unwrap_or_default();
+    let Some(listener) = table.listeners.lookup(&name) else {
+        common.connections.add(1);
+        common.unrouted.add(1);
+        tracing::debug!(src.addr = %peer, sni = name, "no listener for the server name");
+        return refuse(&client, table);
+    };
+    let cells = state.cells(Some(&listener.name));
+    cells.connections.add(1);
+    match &listener.mode {
+        TlsMode::Passthrough(hosts) => {
+            let _active = Active::new(&cells);
+            let rule = hosts.lookup(&name).map(|rule| &**rule);
+            passthrough::serve(worker, (client, peer, raw), rule, state, &cells).await;
+        }
+        TlsMode::Https { certificates, .. } => {
+            let config = state.tls_config(&worker.tls, &listener.name, certificates);
+            let arrival = terminate::Arrival { client, peer, local, raw, server_name: name };
+            // Its state is large, and those of all protocols lie in one future.
+            Box::pin(terminate::serve(worker, arrival, state.listener.key, config, cells)).await;
+        }
+    }
+}
+
+/// Ends a connection that no listener is for. Where one of them passes TLS through, the agent is no party to the
+/// handshake and says nothing; else the client is told why.
+fn refuse(client: &TcpStream, table: &TlsTable) {
+    let is_passthrough = |mode: &TlsMode| matches!(mode, TlsMode::Passthrough(_));
+    if table.listeners.values().any(|listener| is_passthrough(&listener.mode)) {
+        return reset(client);
+    }
+    let is_said = client.try_write(&UNRECOGNIZED_NAME).is_ok()
+        && socket2::SockRef::from(client).shutdown(Shutdown::Write).is_ok();
+    if !is_said {
+        reset(client);
+    }
+}

@@ -52,6 +52,7 @@ pub(super) struct Seed {
     pub budget: Budget,
     pub timeouts: Timeouts,
     pub random: u64,
+    pub tls: Arc<tls::Configs>,
 }
 
 /// The manager's end.
@@ -91,7 +92,11 @@ pub(super) struct Worker {
     pub datagram: RefCell<Vec<u8>>,
     pub flows: RefCell<FlowTable<FlowKey, Running>>,
     is_expiring: Cell<bool>,
-    http: Rc<HttpWorker>,
+    pub http: Rc<HttpWorker>,
+    /// Shared with the other workers.
+    pub tls: Arc<tls::Configs>,
+    /// TLS handshakes under way.
+    pub handshakes: Cell<usize>,
     reader: RefCell<Reader>,
     metrics: Arc<Metrics>,
     states: RefCell<HashMap<ListenerKey, Rc<ListenerState>>>,
@@ -99,13 +104,15 @@ pub(super) struct Worker {
 
 impl Worker {
     fn new(seed: Seed) -> Self {
-        let Seed { index: _, reader, metrics, drain, budget, timeouts, random } = seed;
+        let Seed { index: _, reader, metrics, drain, budget, timeouts, random, tls } = seed;
         Self {
             cells: metrics.worker(),
             pools: Pools { buffers: Buffers::default(), pipes: Pipes::new(budget.pipes) },
             timeouts,
             random: Random::new(random),
             http: Rc::new(HttpWorker::new(reader.clone(), metrics.clone(), drain.clone(), random)),
+            tls,
+            handshakes: Cell::new(0),
             drain,
             slots: Slots::new(budget.connections),
             datagram: RefCell::new(vec![0; super::limits::DATAGRAM_BYTES]),
@@ -217,11 +224,10 @@ impl Worker {
     ) {
         match &state.listener.protocol {
             Protocol::Tcp(service) => tcp::serve(self, stream, peer, local, &state, service).await,
-            Protocol::Tls(table) => {
-                tls::serve(self, stream, peer, &state, table).await;
-            }
+            Protocol::Tls(table) => tls::serve(self, stream, (peer, local), &state, table).await,
             Protocol::Http(_) => {
-                http::serve(stream, peer, local, state.listener.key, self.http.clone()).await;
+                let client = http::Client::cleartext(stream);
+                http::serve(client, peer, local, state.listener.key, self.http.clone()).await;
             }
             Protocol::Udp(_) => super::copy::reset(&stream),
         }

@@ -3,6 +3,7 @@
 //! **Invariant:** what is in here can be written into a head without changing how it is framed: names and values were
 //! checked when it was made ([`RefusedHeader`]).
 
+use std::ops::Deref;
 use std::sync::Arc;
 
 use crate::syntax::field::{Meaning, is_token, is_value};
@@ -98,18 +99,13 @@ impl HeaderChanges {
         }
         Self(changes.into())
     }
+}
 
-    pub fn iter(&self) -> std::slice::Iter<'_, HeaderChange> {
-        self.0.iter()
-    }
+impl Deref for HeaderChanges {
+    type Target = [HeaderChange];
 
-    pub fn is_empty(&self) -> bool {
-        self.0.is_empty()
-    }
-
-    /// What is done to fields called `name`, in any case.
-    pub fn of(&self, name: &[u8]) -> Option<&HeaderChange> {
-        self.iter().find(|change| change.name.as_bytes().eq_ignore_ascii_case(name))
+    fn deref(&self) -> &[HeaderChange] {
+        &self.0
     }
 }
 

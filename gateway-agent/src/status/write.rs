@@ -16,15 +16,13 @@ mod parents;
 #[cfg(test)]
 mod tests;
 
-use std::net::IpAddr;
-
 use serde_json::Value;
 
 pub use class::plan_class;
 pub use digest::{Digest, is_settled};
 pub use parents::{Leading, Parents, Standing};
 
-use super::{Condition, ObjectStatus, Parent, Scope, ScopeStatus};
+use super::{Address, Condition, ObjectStatus, Parent, Scope, ScopeStatus};
 
 /// Who writes, of what it knows, and when.
 #[derive(Clone, Copy)]
@@ -115,7 +113,7 @@ enum Wanted<'a> {
 #[derive(Debug)]
 struct WantedObject<'a> {
     conditions: &'a [Condition],
-    addresses: &'a [IpAddr],
+    addresses: &'a [Address],
     /// `None` where the kind has no such field.
     attached_listener_sets: Option<usize>,
     listeners: Vec<(&'a str, &'a ScopeStatus)>,

@@ -11,7 +11,7 @@ use std::sync::Arc;
 use k8s_openapi::jiff::Timestamp;
 
 use crate::provision::managed::Managed;
-use crate::snapshot::{HeaderMatch, ObjectName, PathMatch, QueryMatch, Transport};
+use crate::snapshot::{HeaderMatch, MessageHeaders, ObjectName, PathMatch, QueryMatch, Redirect, Transport};
 
 /// The API group of Gateway, routes and grants.
 pub const GATEWAY_GROUP: &str = "gateway.networking.k8s.io";
@@ -235,6 +235,11 @@ pub struct HttpRouteRule {
     /// Never empty unless one could not be expressed: then `unsupported_matches` says so.
     pub matches: Vec<HttpRouteMatch>,
     pub backends: Vec<BackendRef>,
+    /// Of the backend at the same position.
+    pub backend_headers: Vec<MessageHeaders>,
+    pub headers: MessageHeaders,
+    /// Then no backend is asked.
+    pub redirect: Option<Arc<Redirect>>,
     /// Parts of `matches` that are not supported: what the rule is for cannot be told, so it is dropped.
     pub unsupported_matches: Vec<String>,
     /// Filters, timeouts and the like that are not supported: the rule matches and may not be served without them.

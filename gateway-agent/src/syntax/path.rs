@@ -37,6 +37,28 @@ pub fn normalise(path: &str, out: &mut String) -> Result<bool, BadPath> {
     Ok(out != path)
 }
 
+/// `path` as a URL can hold it: begins with `/` unless it is empty; what is no path character is escaped, `?` and `#`
+/// among them. Escapes stay as they are.
+pub fn escaped(path: &str) -> String {
+    let mut out = String::with_capacity(path.len() + 1);
+    if !path.is_empty() && !path.starts_with('/') {
+        out.push('/');
+    }
+    for (at, byte) in path.bytes().enumerate() {
+        let mut following = path.bytes().skip(at + 1);
+        let is_kept = match byte {
+            b'%' => following.next().and_then(hex).is_some() && following.next().and_then(hex).is_some(),
+            _ => is_unreserved(byte) || b"/!$&'()*+,;=:@".contains(&byte),
+        };
+        if is_kept {
+            out.push(char::from(byte));
+        } else {
+            out.extend(['%', digit(byte >> 4), digit(byte & 15)]);
+        }
+    }
+    out
+}
+
 fn decode(path: &str, out: &mut String) -> Result<(), BadPath> {
     let mut bytes = path.bytes();
     while let Some(byte) = bytes.next() {
@@ -144,7 +166,7 @@ fn digit(value: u8) -> char {
 mod tests {
     use proptest::prelude::*;
 
-    use super::normalise;
+    use super::{escaped, normalise};
 
     fn normal(path: &str) -> Option<String> {
         let mut out = String::new();
@@ -206,6 +228,21 @@ mod tests {
             "%2Fa",
         ] {
             assert_eq!(normal(path), None, "{path}");
+        }
+    }
+
+    #[test]
+    fn escaped_paths_hold_path_characters_only() {
+        for (path, expected) in [
+            ("", ""),
+            ("/", "/"),
+            ("a", "/a"),
+            ("/a b?c#d", "/a%20b%3Fc%23d"),
+            ("/%41%4g%", "/%41%254g%25"),
+            ("/é\r\n", "/%C3%A9%0D%0A"),
+            ("/a;b=c:d@e,(f)", "/a;b=c:d@e,(f)"),
+        ] {
+            assert_eq!(escaped(path), expected, "{path:?}");
         }
     }
 

@@ -50,7 +50,6 @@ pub(super) fn intersect(one: &Pattern, other: &Pattern) -> Option<Pattern> {
 }
 
 /// Every pattern that covers `pattern` and is not `pattern`, the most specific first.
-#[cfg(test)]
 pub(super) fn ancestors(pattern: &Pattern) -> Vec<Pattern> {
     let Some(name) = pattern else {
         return Vec::new();

@@ -6,7 +6,9 @@ use super::backend::Resolver;
 use super::conditions::{Problem, RouteVerdict, join_messages, merge};
 use super::hostname::Specificity;
 use super::precedence::{MatchRank, Precedence};
-use crate::snapshot::{HttpAction, HttpMatch, HttpRule, MatchOrder, RouteKind, RouteName};
+use crate::snapshot::{
+    HttpAction, HttpMatch, HttpRule, MatchOrder, MessageHeaders, RouteKind, RouteName, Split,
+};
 use crate::status::names::reason;
 use crate::store::objects::{HttpRoute, HttpRouteRule};
 
@@ -47,7 +49,8 @@ pub(super) fn compile(route: &Arc<HttpRoute>, resolver: &mut Resolver<'_>) -> Co
         }
         // The schema allows 16 rules.
         let index_16 = u16::try_from(index).unwrap_or(u16::MAX);
-        let compiled_rule = Arc::new(HttpRule::new(name.clone(), index_16, action));
+        let headers = rule.headers.clone();
+        let compiled_rule = Arc::new(HttpRule { route: name.clone(), index: index_16, headers, action });
         for (position, one) in rule.matches.iter().enumerate() {
             matches.push(CompiledMatch {
                 rank: MatchRank::of(one),
@@ -104,7 +107,10 @@ fn action(
         // A filter must not be skipped (`HTTPRouteFilter.extensionRef`).
         return HttpAction::Respond(RULE_ERROR);
     }
-    let split = shares.split();
+    if let Some(redirect) = &rule.redirect {
+        return HttpAction::Redirect(redirect.clone());
+    }
+    let split = with_headers(shares.split(), rule);
     // No backendRefs, or all of them with weight 0 (O44).
     if split.total == 0 { HttpAction::Respond(RULE_ERROR) } else { HttpAction::Forward(split) }
 }
@@ -120,4 +126,20 @@ impl CompiledHttp {
             (precedence.order(), &one.compiled)
         })
     }
+}
+
+/// Gives the backends that have filters of their own what the rule's and they do together.
+fn with_headers(split: Split, rule: &HttpRouteRule) -> Split {
+    let has_own = |headers: &&MessageHeaders| !headers.request.is_empty() || !headers.response.is_empty();
+    if !rule.backend_headers.iter().any(|headers| has_own(&headers)) {
+        return split;
+    }
+    let mut backends = split.backends.to_vec();
+    for (backend, own) in backends.iter_mut().zip(&rule.backend_headers).filter(|(_, own)| has_own(own)) {
+        backend.headers = Some(Arc::new(MessageHeaders {
+            request: rule.headers.request.then(&own.request),
+            response: rule.headers.response.then(&own.response),
+        }));
+    }
+    Split::new(backends)
 }

@@ -4,6 +4,7 @@
 use super::field::{Field, Span};
 use super::request::RequestHead;
 use super::response::ResponseHead;
+use crate::snapshot::HeaderChange;
 
 /// What this proxy says of the client, one per connection.
 #[derive(Clone, Copy, Debug)]
@@ -26,8 +27,15 @@ pub enum Persistence {
     KeepAlive,
 }
 
-/// Appends the head for the server behind, always HTTP/1.1 in origin form.
-pub fn request(request: &RequestHead, head: &[u8], forwarded: Forwarded<'_>, out: &mut Vec<u8>) {
+/// Appends the head for the server behind, always HTTP/1.1 in origin form. `changes` see what this proxy says of the
+/// client as a part of the request, and nothing else that it writes itself.
+pub fn request(
+    request: &RequestHead,
+    head: &[u8],
+    forwarded: Forwarded<'_>,
+    changes: &[HeaderChange],
+    out: &mut Vec<u8>,
+) {
     out.extend_from_slice(request.method.bytes(head));
     out.push(b' ');
     out.extend_from_slice(request.path(head).as_bytes());
@@ -40,20 +48,36 @@ pub fn request(request: &RequestHead, head: &[u8], forwarded: Forwarded<'_>, out
     if authority.is_none() || request.authority.is_some() {
         field(out, "Host", authority.unwrap_or(forwarded.local).as_bytes());
     }
-    fields(&request.fields, request.fields_end, head, out);
-    field(out, "X-Forwarded-For", forwarded.client.as_bytes());
-    field(out, "X-Forwarded-Proto", forwarded.proto.as_bytes());
-    if let Some(authority) = authority {
-        field(out, "X-Forwarded-Host", authority.as_bytes());
+    fields(&request.fields, request.fields_end, head, changes, out);
+    let said = [
+        ("X-Forwarded-For", Some(forwarded.client)),
+        ("X-Forwarded-Proto", Some(forwarded.proto)),
+        ("X-Forwarded-Host", authority),
+    ];
+    for (name, value) in said {
+        if let Some(value) =
+            value.filter(|_| change_of(name.as_bytes(), changes).is_none_or(|change| change.keeps))
+        {
+            field(out, name, value.as_bytes());
+        }
     }
+    // Behind those, so that values are added to them.
+    added(&request.fields, head, changes, out);
     upgrade(request.upgrade, head, out);
     out.extend_from_slice(b"\r\n");
 }
 
 /// Appends the head for the client.
-pub fn response(response: &ResponseHead, head: &[u8], persistence: Persistence, out: &mut Vec<u8>) {
+pub fn response(
+    response: &ResponseHead,
+    head: &[u8],
+    persistence: Persistence,
+    changes: &[HeaderChange],
+    out: &mut Vec<u8>,
+) {
     status_line(response.status, response.reason.bytes(head), out);
-    fields(&response.fields, response.fields_end, head, out);
+    fields(&response.fields, response.fields_end, head, changes, out);
+    added(&response.fields, head, changes, out);
     match persistence {
         Persistence::Close => out.extend_from_slice(b"Connection: close\r\n"),
         Persistence::Implied => {}
@@ -82,7 +106,8 @@ fn upgrade(value: Option<Span>, head: &[u8], out: &mut Vec<u8>) {
     }
 }
 
-fn field(out: &mut Vec<u8>, name: &str, value: &[u8]) {
+/// One line.
+pub fn field(out: &mut Vec<u8>, name: &str, value: &[u8]) {
     out.extend_from_slice(name.as_bytes());
     out.extend_from_slice(b": ");
     out.extend_from_slice(value);
@@ -90,11 +115,12 @@ fn field(out: &mut Vec<u8>, name: &str, value: &[u8]) {
 }
 
 /// Copies the lines of kept fields, neighbours together.
-fn fields(fields: &[Field], end: usize, head: &[u8], out: &mut Vec<u8>) {
+fn fields(fields: &[Field], end: usize, head: &[u8], changes: &[HeaderChange], out: &mut Vec<u8>) {
     let mut run: Option<usize> = None;
-    for field in fields {
+    for (at, field) in fields.iter().enumerate() {
         let start = field.name.start();
-        match (field.keep, run) {
+        let is_copied = field.keep && (changes.is_empty() || stays(at, fields, head, changes));
+        match (is_copied, run) {
             (true, None) => run = Some(start),
             (false, Some(run_start)) => {
                 out.extend_from_slice(head.get(run_start..start).unwrap_or_default());
@@ -106,4 +132,53 @@ fn fields(fields: &[Field], end: usize, head: &[u8], out: &mut Vec<u8>) {
     if let Some(run_start) = run {
         out.extend_from_slice(head.get(run_start..end).unwrap_or_default());
     }
+}
+
+/// Whether the field at `at` is copied as it is: neither removed nor written anew with more values.
+fn stays(at: usize, fields: &[Field], head: &[u8], changes: &[HeaderChange]) -> bool {
+    let Some(field) = fields.get(at) else { return false };
+    let Some(change) = change_of(field.name.bytes(head), changes) else { return true };
+    change.keeps && joined_to(change, fields, head) != Some(at)
+}
+
+/// Appends what `changes` add. Values follow that of the last field of the name, separated by commas, as the API's
+/// examples have it; but not for `Set-Cookie`, whose values may hold commas (RFC 9110 section 5.3).
+fn added(fields: &[Field], head: &[u8], changes: &[HeaderChange], out: &mut Vec<u8>) {
+    for change in changes.iter().filter(|change| !change.values.is_empty()) {
+        if !is_list(change) {
+            change.values.iter().for_each(|value| field(out, &change.name, value.as_bytes()));
+            continue;
+        }
+        let old = joined_to(change, fields, head).and_then(|at| fields.get(at));
+        let old = old.map(|field| field.value.bytes(head)).filter(|value| !value.is_empty());
+        out.extend_from_slice(change.name.as_bytes());
+        out.extend_from_slice(b": ");
+        let values = old.into_iter().chain(change.values.iter().map(|value| value.as_bytes()));
+        for (n, value) in values.enumerate() {
+            if n > 0 {
+                out.push(b',');
+            }
+            out.extend_from_slice(value);
+        }
+        out.extend_from_slice(b"\r\n");
+    }
+}
+
+/// The field that values are appended to.
+fn joined_to(change: &HeaderChange, fields: &[Field], head: &[u8]) -> Option<usize> {
+    if !change.keeps || change.values.is_empty() || !is_list(change) {
+        return None;
+    }
+    fields
+        .iter()
+        .rposition(|field| field.keep && field.name.bytes(head).eq_ignore_ascii_case(change.name.as_bytes()))
+}
+
+fn is_list(change: &HeaderChange) -> bool {
+    &*change.name != "set-cookie"
+}
+
+/// What is done to fields called `name`, in any case.
+fn change_of<'c>(name: &[u8], changes: &'c [HeaderChange]) -> Option<&'c HeaderChange> {
+    changes.iter().find(|change| change.name.as_bytes().eq_ignore_ascii_case(name))
 }

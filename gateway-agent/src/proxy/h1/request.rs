@@ -95,6 +95,11 @@ impl RequestHead {
         if self.has_normal_path { &self.normal_path } else { self.raw_path.text(head) }
     }
 
+    /// What follows `?`, raw.
+    pub fn query<'a>(&self, head: &'a [u8]) -> Option<&'a str> {
+        self.query.map(|query| query.text(head))
+    }
+
     pub fn view<'a>(&'a self, head: &'a [u8]) -> View<'a> {
         View { request: self, head }
     }
@@ -250,6 +255,6 @@ impl RequestView for View<'_> {
     }
 
     fn query(&self) -> Option<&str> {
-        self.request.query.map(|query| query.text(self.head))
+        self.request.query(self.head)
     }
 }

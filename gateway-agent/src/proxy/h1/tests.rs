@@ -5,7 +5,7 @@ use proptest::prelude::*;
 use super::encode::{self, Forwarded, Persistence};
 use super::request::{Asked, MethodKind};
 use super::{Framing, HeadError, RequestHead, ResponseHead, Scanner};
-use crate::snapshot::RequestView;
+use crate::snapshot::{HeaderChanges, RequestView};
 
 const FORWARDED: Forwarded<'static> =
     Forwarded { client: "192.0.2.1", proto: "http", local: "198.51.100.1:8080" };
@@ -24,7 +24,7 @@ fn refused(message: &str) -> HeadError {
 fn forwarded(message: &str) -> String {
     let head = parse(message.as_bytes()).unwrap_or_else(|error| panic!("{error}: {message}"));
     let mut out = Vec::new();
-    encode::request(&head, message.as_bytes(), FORWARDED, &mut out);
+    encode::request(&head, message.as_bytes(), FORWARDED, &[], &mut out);
     String::from_utf8(out).unwrap()
 }
 
@@ -36,8 +36,77 @@ fn answer(message: &str, method: MethodKind) -> Result<ResponseHead, HeadError> 
 
 fn returned(message: &str, method: MethodKind, persistence: Persistence) -> String {
     let mut out = Vec::new();
-    encode::response(&answer(message, method).unwrap(), message.as_bytes(), persistence, &mut out);
+    encode::response(&answer(message, method).unwrap(), message.as_bytes(), persistence, &[], &mut out);
     String::from_utf8(out).unwrap()
+}
+
+type Changes<'a> = (&'a [&'a str], &'a [(&'a str, &'a str)], &'a [(&'a str, &'a str)]);
+
+fn changes((remove, set, add): Changes<'_>) -> HeaderChanges {
+    HeaderChanges::new(remove.iter().copied(), set.iter().copied(), add.iter().copied()).unwrap()
+}
+
+// `HTTPHeaderFilter` in `httproute_types.go`, its examples among them.
+#[test]
+fn header_filters_change_what_is_sent_and_nothing_else() {
+    let cases: [(Changes<'_>, &str, &str); 9] = [
+        ((&[], &[("My-Header", "bar")], &[]), "my-header: foo\r\nB: c", "B: c\r\nmy-header: bar"),
+        ((&[], &[], &[("my-header", "bar,baz")]), "My-Header: foo", "my-header: foo,bar,baz"),
+        (
+            (&["my-header1", "my-header3"], &[], &[]),
+            "My-Header1: a\r\nmy-header2: b\r\nMY-HEADER3: c",
+            "my-header2: b",
+        ),
+        ((&[], &[("x", "1")], &[("y", "2")]), "A: b", "A: b\r\nx: 1\r\ny: 2"),
+        ((&[], &[("x", "1")], &[]), "X: a\r\nB: c\r\nx: d", "B: c\r\nx: 1"),
+        ((&[], &[], &[("x", "3"), ("x", "4")]), "X: 1\r\nB: c\r\nX: 2", "X: 1\r\nB: c\r\nx: 2,3,4"),
+        ((&[], &[], &[("x", "1")]), "X:\r\nB: c", "B: c\r\nx: 1"),
+        ((&["x"], &[], &[]), "A: b", "A: b"),
+        ((&[], &[("x", "")], &[]), "A: b", "A: b\r\nx: "),
+    ];
+    for (filter, fields, expected) in cases {
+        let message = format!("GET / HTTP/1.1\r\nHost: h\r\n{fields}\r\n\r\n");
+        let mut out = Vec::new();
+        let head = parse(message.as_bytes()).unwrap();
+        encode::request(&head, message.as_bytes(), FORWARDED, &changes(filter), &mut out);
+        let sent = String::from_utf8(out).unwrap();
+        // What this proxy says of the client stands between what was kept and what was added.
+        let own = |line: &&str| !line.starts_with("X-Forwarded-");
+        let sent: Vec<&str> = sent.split("\r\n").filter(own).collect();
+        assert_eq!(sent.join("\r\n"), format!("GET / HTTP/1.1\r\nHost: h\r\n{expected}\r\n\r\n"));
+        let message = format!("HTTP/1.1 200 OK\r\nContent-Length: 0\r\n{fields}\r\n\r\n");
+        let mut out = Vec::new();
+        let answer = answer(&message, MethodKind::Other).unwrap();
+        encode::response(&answer, message.as_bytes(), Persistence::Implied, &changes(filter), &mut out);
+        let sent = String::from_utf8(out).unwrap();
+        assert_eq!(sent, format!("HTTP/1.1 200 OK\r\nContent-Length: 0\r\n{expected}\r\n\r\n"));
+    }
+}
+
+#[test]
+fn filters_of_the_owner_overrule_what_the_proxy_says_of_the_client_and_clients_do_not() {
+    let message =
+        "GET / HTTP/1.1\r\nHost: h\r\nX-Forwarded-For: 10.9.9.9\r\nX-Forwarded-Proto: gopher\r\n\r\n";
+    let head = parse(message.as_bytes()).unwrap();
+    let mut out = Vec::new();
+    let filter: Changes<'_> =
+        (&["X-Forwarded-Host"], &[("X-Forwarded-Proto", "https")], &[("X-Forwarded-For", "198.51.100.9")]);
+    encode::request(&head, message.as_bytes(), FORWARDED, &changes(filter), &mut out);
+    let expected = "GET / HTTP/1.1\r\nHost: h\r\nX-Forwarded-For: 192.0.2.1\r\nx-forwarded-proto: https\r\n\
+                    x-forwarded-for: 198.51.100.9\r\n\r\n";
+    assert_eq!(String::from_utf8(out).unwrap(), expected);
+}
+
+#[test]
+fn cookies_that_are_set_stay_fields_of_their_own() {
+    let message = "HTTP/1.1 200 OK\r\nSet-Cookie: a=1; Expires=Thu, 01 Jan\r\nContent-Length: 0\r\n\r\n";
+    let answer = answer(message, MethodKind::Other).unwrap();
+    let mut out = Vec::new();
+    let filter: Changes<'_> = (&[], &[], &[("set-cookie", "b=2"), ("Set-Cookie", "c=3")]);
+    encode::response(&answer, message.as_bytes(), Persistence::Implied, &changes(filter), &mut out);
+    let expected = "HTTP/1.1 200 OK\r\nSet-Cookie: a=1; Expires=Thu, 01 Jan\r\nContent-Length: 0\r\n\
+                    set-cookie: b=2\r\nset-cookie: c=3\r\n\r\n";
+    assert_eq!(String::from_utf8(out).unwrap(), expected);
 }
 
 // O16
@@ -283,7 +352,7 @@ fn recycled_head_remembers_nothing() {
     let fresh = parse(second).unwrap();
     let mut outs = [Vec::new(), Vec::new()];
     for (head, out) in [&head, &fresh].into_iter().zip(&mut outs) {
-        encode::request(head, second, FORWARDED, out);
+        encode::request(head, second, FORWARDED, &[], out);
     }
     assert_eq!(outs[0], outs[1]);
     assert_eq!((head.host(), head.expects_continue, head.upgrade), ("", false, None));
@@ -337,7 +406,7 @@ proptest! {
         {
             let mut head = RequestHead::default();
             head.parse(&message[place.clone()]).unwrap();
-            encode::request(&head, &message[place], FORWARDED, &mut Vec::new());
+            encode::request(&head, &message[place], FORWARDED, &[], &mut Vec::new());
         }
         if let Ok(Some(place)) = Scanner::response().scan(&message) {
             ResponseHead::default().parse(&message[place], MethodKind::Other).ok();

@@ -1,6 +1,7 @@
 //! One client connection: its requests one after the other, each routed by the newest snapshot.
 
 mod reply;
+mod route;
 
 use std::future::poll_fn;
 use std::net::SocketAddr;
@@ -10,13 +11,15 @@ use std::sync::Arc;
 use std::task::Poll;
 
 use reply::Before;
+use route::Decision;
 use tokio::net::TcpStream;
 
 use super::balance::Tried;
 use super::buffer::Buffer;
+use super::client::{Client, Stream, TlsFacts};
 use super::clock::{Due, Timer};
 use super::error::{Kind, ProxyError};
-use super::exchange::{Client, End, Exchange, Report};
+use super::exchange::{self, End, Exchange, Report};
 use super::limits::{HEAD_TIMEOUT, IDLE_TIMEOUT, RETRIES_MAX};
 use super::pool::Liveness;
 use super::table::Table;
@@ -24,17 +27,15 @@ use super::tunnel::Moved;
 use super::worker::{HttpWorker, Parts};
 use super::{tunnel, upstream};
 use crate::metrics::{ListenerCells, RouteCells};
-use crate::proxy::h1::encode::{self, Forwarded, Persistence};
-use crate::proxy::h1::request::{Asked, MethodKind};
+use crate::proxy::h1::encode::Persistence;
+use crate::proxy::h1::request::MethodKind;
 use crate::proxy::h1::{Framing, HeadError, Scanner};
-use crate::snapshot::{
-    Backend, EndpointSet, HttpAction, HttpRule, HttpVirtualListener, ListenerKey, RequestView,
-};
+use crate::snapshot::{EndpointSet, HeaderChanges, HttpVirtualListener, ListenerKey, MessageHeaders};
 
 /// Serves one accepted connection to its end. Runs on the worker's thread, inside its `LocalSet`; dropping the
 /// future closes both sides at once.
 pub async fn serve(
-    stream: TcpStream,
+    client: Client,
     peer: SocketAddr,
     local: SocketAddr,
     key: ListenerKey,
@@ -42,12 +43,21 @@ pub async fn serve(
 ) {
     let timer = worker.clock.timer();
     worker.start_ticking();
-    if stream.set_nodelay(true).is_err() {
+    let Client { stream, tls } = client;
+    if stream.socket().set_nodelay(true).is_err() {
         // The client is gone already.
         return;
     }
+    let (server_name, cells) = match tls {
+        Some(TlsFacts { server_name, cells }) => (Some(server_name), Some(cells)),
+        None => (None, None),
+    };
+    if let Some(cells) = &cells {
+        cells.connections_active.add(1);
+    }
     let mut connection = Connection {
         client: stream,
+        server_name,
         buffer: Buffer::default(),
         has_ended: false,
         client_text: peer.ip().to_canonical().to_string(),
@@ -55,7 +65,7 @@ pub async fn serve(
         key,
         timer,
         worker: &worker,
-        cells: None,
+        cells,
     };
     connection.run().await;
     connection.buffer.release(&worker.buffers);
@@ -76,7 +86,9 @@ enum Next {
 }
 
 struct Connection<'a> {
-    client: TcpStream,
+    client: Stream,
+    /// Of the TLS handshake, empty where the client named none; absent in cleartext.
+    server_name: Option<String>,
     buffer: Buffer,
     has_ended: bool,
     client_text: String,
@@ -84,25 +96,27 @@ struct Connection<'a> {
     key: ListenerKey,
     timer: Timer,
     worker: &'a Rc<HttpWorker>,
-    /// Of the listener that the first request came to.
+    /// Of the listener of the server name, else of that which the first request came to.
     cells: Option<Arc<ListenerCells>>,
-}
-
-/// Where a request goes. Borrows from the table, which is held to the request's end.
-enum Decision<'t> {
-    Answer(u16),
-    Fail(ProxyError),
-    Forward(&'t EndpointSet),
 }
 
 impl Connection<'_> {
     async fn run(&mut self) {
+        match self.serve_requests().await {
+            Next::Close | Next::Request => self.close().await,
+            Next::Linger => self.linger().await,
+            Next::Reset => self.reset(),
+        }
+    }
+
+    /// Returns how the connection is to end.
+    async fn serve_requests(&mut self) -> Next {
         self.timer.arm(HEAD_TIMEOUT);
         loop {
             if self.buffer.is_empty() {
                 self.buffer.release(&self.worker.buffers);
                 if !self.wait_for_request().await {
-                    return;
+                    return Next::Close;
                 }
             }
             let mut parts = self.worker.take_parts();
@@ -110,9 +124,7 @@ impl Connection<'_> {
             self.worker.put_parts(parts);
             match next {
                 Next::Request if !self.has_ended || !self.buffer.is_empty() => self.timer.arm(IDLE_TIMEOUT),
-                Next::Request | Next::Close => return,
-                Next::Linger => return self.linger().await,
-                Next::Reset => return self.reset(),
+                end => return end,
             }
         }
     }
@@ -146,18 +158,21 @@ impl Connection<'_> {
         let Some(table) = self.worker.tables.borrow_mut().table(self.key) else {
             return self.refuse(ProxyError::internal(Kind::NoRoute), parts).await;
         };
-        let rule = self.route(&table, parts, place.clone());
-        let forwarded = Forwarded { client: &self.client_text, proto: "http", local: &self.local_text };
-        let head = self.buffer.data().get(place.clone()).unwrap_or_default();
-        parts.request_out.clear();
-        encode::request(&parts.request, head, forwarded, &mut parts.request_out);
+        let routed = self.route(&table, parts, place.clone());
+        let decision = self.decide(routed, parts);
+        self.prepare(&decision, routed, parts, place.clone());
         self.buffer.consume(place.end);
         if let Some(cells) = &self.cells {
             cells.received_bytes.add(place.len() as u64);
         }
-        let cells = rule.map(|rule| self.worker.tables.borrow().route_cells(&table, rule));
-        match self.decide(rule, parts) {
-            Decision::Forward(set) => self.forward(set, parts, &cells.unwrap_or_default()).await,
+        let cells = routed.rule.map(|rule| self.worker.tables.borrow().route_cells(&table, rule));
+        match decision {
+            Decision::Forward(set, headers) => {
+                self.forward((set, headers), parts, &cells.unwrap_or_default()).await
+            }
+            Decision::Redirect(redirect) => {
+                self.answer(redirect.status, parts, cells.as_deref(), Before::default()).await
+            }
             Decision::Answer(status) => self.answer(status, parts, cells.as_deref(), Before::default()).await,
             Decision::Fail(error) => {
                 if let Some(cells) = &cells {
@@ -205,23 +220,6 @@ impl Connection<'_> {
         }
     }
 
-    fn route<'t>(
-        &mut self,
-        table: &'t Table,
-        parts: &Parts,
-        place: Range<usize>,
-    ) -> Option<&'t Arc<HttpRule>> {
-        let head = self.buffer.data().get(place).unwrap_or_default();
-        let view = parts.request.view(head);
-        let listener = table.http.listeners.lookup(parts.request.host());
-        let rule = listener.and_then(|listener| listener.find(parts.request.host(), &view));
-        tracing::trace!(method = view.method(), path = view.path(), is_routed = rule.is_some(), "request");
-        if self.cells.is_none() {
-            self.count_connection(table, listener);
-        }
-        rule
-    }
-
     fn count_connection(&mut self, table: &Table, listener: Option<&Arc<HttpVirtualListener>>) {
         self.cells = self.worker.tables.borrow().listener_cells(table, listener);
         if let Some(cells) = &self.cells {
@@ -230,35 +228,13 @@ impl Connection<'_> {
         }
     }
 
-    fn decide<'t>(&self, rule: Option<&'t Arc<HttpRule>>, parts: &Parts) -> Decision<'t> {
-        if parts.request.asked == Asked::Server {
-            return Decision::Answer(200);
-        }
-        let Some(rule) = rule else {
-            if let Some(cells) = &self.cells {
-                cells.unrouted.add(1);
-            }
-            return Decision::Answer(ProxyError::internal(Kind::NoRoute).status().unwrap_or(404));
-        };
-        let split = match &rule.action {
-            HttpAction::Forward(split) => split,
-            HttpAction::Redirect(_) => return Decision::Answer(500),
-            HttpAction::Respond(status) => return Decision::Answer(*status),
-        };
-        let mut shares = self.worker.shares.get();
-        let point = shares.next(split.total);
-        self.worker.shares.set(shares);
-        match split.pick(point).map(|backend| &backend.backend) {
-            Some(Backend::Endpoints(set)) if set.addresses.is_empty() => {
-                Decision::Fail(ProxyError::internal(Kind::NoEndpoint))
-            }
-            Some(Backend::Endpoints(set)) => Decision::Forward(set),
-            Some(Backend::Invalid) | None => Decision::Fail(ProxyError::internal(Kind::InvalidBackend)),
-        }
-    }
-
     /// Sends the request to one endpoint after the other until one answers.
-    async fn forward(&mut self, set: &EndpointSet, parts: &mut Parts, cells: &RouteCells) -> Next {
+    async fn forward(
+        &mut self,
+        (set, headers): (&EndpointSet, &MessageHeaders),
+        parts: &mut Parts,
+        cells: &RouteCells,
+    ) -> Next {
         let worker = self.worker.clone();
         let mut tried = Tried::new();
         let mut n_retries = 0;
@@ -271,7 +247,7 @@ impl Connection<'_> {
                 Ok(upstream) => upstream,
                 Err(error) => return self.fail(error, parts, cells, Before::default()).await,
             };
-            let (end, report) = self.exchange(&mut upstream.stream, parts).await;
+            let (end, report) = self.exchange(&mut upstream.stream, parts, &headers.response).await;
             match end {
                 Ok(End::Answered) => {
                     if report.upstream_is_reusable {
@@ -309,12 +285,16 @@ impl Connection<'_> {
         &mut self,
         upstream: &mut TcpStream,
         parts: &mut Parts,
+        changes: &HeaderChanges,
     ) -> (Result<End, ProxyError>, Report) {
-        let client =
-            Client { stream: &mut self.client, buffer: &mut self.buffer, has_ended: &mut self.has_ended };
+        let client = exchange::Client {
+            stream: &mut self.client,
+            buffer: &mut self.buffer,
+            has_ended: &mut self.has_ended,
+        };
         let worker = &**self.worker;
-        let shared = (&worker.buffers, &self.timer);
-        let mut exchange = Exchange::new(client, upstream, parts, shared, &worker.clock);
+        let shared = (&worker.buffers, &self.timer, &*worker.clock);
+        let mut exchange = Exchange::new(client, upstream, parts, changes, shared);
         let end = poll_fn(|cx| exchange.poll(cx)).await;
         (end, exchange.report(end))
     }

@@ -32,6 +32,8 @@ pub(super) enum Kind {
     HeadTimeout,
     #[error("the backend reference is invalid")]
     InvalidBackend,
+    #[error("the host belongs to another listener than the server name")]
+    Misdirected,
     #[error("the service has no usable endpoint")]
     NoEndpoint,
     #[error("no route matches")]
@@ -68,6 +70,7 @@ impl ProxyError {
     pub(super) const fn status(self) -> Option<u16> {
         match (self.source, self.kind) {
             (_, Kind::NoRoute) => Some(404),
+            (_, Kind::Misdirected) => Some(421),
             (_, Kind::InvalidBackend) => Some(500),
             (_, Kind::NoEndpoint) => Some(503),
             (Source::Downstream, Kind::Head(error)) => Some(refusal(error)),
@@ -118,6 +121,7 @@ mod tests {
             (ProxyError::upstream(Kind::Body(BodyError::Chunk)), Some(502)),
             (ProxyError::internal(Kind::NoRoute), Some(404)),
             (ProxyError::internal(Kind::InvalidBackend), Some(500)),
+            (ProxyError::internal(Kind::Misdirected), Some(421)),
             (ProxyError::internal(Kind::NoEndpoint), Some(503)),
         ] {
             assert_eq!(error.status(), status, "{error}");

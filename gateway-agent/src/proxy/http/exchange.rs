@@ -7,6 +7,7 @@ use std::task::{Context, Poll, ready};
 use tokio::net::TcpStream;
 
 use super::buffer::{Buffer, Buffers};
+use super::client::Stream;
 use super::clock::{Clock, Due, Timer};
 use super::error::{Kind, ProxyError};
 use super::limits::{BODY_STALL_TIMEOUT, HALF_CLOSED_TIMEOUT, RESPONSE_HEAD_TIMEOUT};
@@ -17,6 +18,7 @@ use crate::proxy::h1::encode::{self, Persistence};
 use crate::proxy::h1::limits::INTERIM_RESPONSES_MAX;
 use crate::proxy::h1::request::MethodKind;
 use crate::proxy::h1::{BodyError, Framing, HeadError, RequestHead, ResponseHead, Scanner};
+use crate::snapshot::HeaderChanges;
 
 /// How an exchange ended well.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -43,7 +45,7 @@ enum Phase {
 
 /// The client's side of a connection.
 pub(super) struct Client<'a> {
-    pub(super) stream: &'a mut TcpStream,
+    pub(super) stream: &'a mut Stream,
     pub(super) buffer: &'a mut Buffer,
     /// Nothing will come any more; it may still read.
     pub(super) has_ended: &'a mut bool,
@@ -59,6 +61,8 @@ pub(super) struct Exchange<'a> {
     response: &'a mut ResponseHead,
     request_out: &'a [u8],
     response_out: &'a mut Vec<u8>,
+    /// Of the final answer.
+    changes: &'a HeaderChanges,
     clock: &'a Clock,
     upload: Upload,
     up: Pump,
@@ -91,10 +95,10 @@ impl<'a> Exchange<'a> {
         client: Client<'a>,
         upstream: &'a mut TcpStream,
         parts: &'a mut Parts,
-        (buffers, timer): (&'a Buffers, &'a Timer),
-        clock: &'a Clock,
+        changes: &'a HeaderChanges,
+        (buffers, timer, clock): (&'a Buffers, &'a Timer, &'a Clock),
     ) -> Self {
-        let Parts { request, response, request_out, response_out, upstream_buffer } = parts;
+        let Parts { request, response, request_out, response_out, upstream_buffer, .. } = parts;
         response_out.clear();
         upstream_buffer.clear();
         let exchange = Self {
@@ -108,6 +112,7 @@ impl<'a> Exchange<'a> {
             response,
             request_out,
             response_out,
+            changes,
             clock,
             upload: Upload::Active,
             phase: Phase::Head,
@@ -285,7 +290,7 @@ impl<'a> Exchange<'a> {
             }
             // RFC 9110 section 15.2: never to HTTP/1.0; 100 only to who asked for it.
             if !self.request.is_http_1_0 && (self.response.status != 100 || self.request.expects_continue) {
-                encode::response(self.response, head, Persistence::Implied, self.response_out);
+                encode::response(self.response, head, Persistence::Implied, &[], self.response_out);
             }
         } else {
             self.check_upgrade()?;
@@ -293,7 +298,7 @@ impl<'a> Exchange<'a> {
                 self.response.drop_coding(head);
             }
             self.persistence = self.choose_persistence();
-            encode::response(self.response, head, self.persistence, self.response_out);
+            encode::response(self.response, head, self.persistence, self.changes, self.response_out);
             let coding = if self.removes_coding() { Coding::Removed } else { Coding::Kept };
             self.down.set_body(self.response.framing, coding);
         }

@@ -6,8 +6,7 @@ use std::io::{self, IoSlice};
 use std::pin::Pin;
 use std::task::{Context, Poll, ready};
 
-use tokio::io::AsyncWrite;
-use tokio::net::TcpStream;
+use tokio::io::{AsyncRead, AsyncWrite};
 
 use super::buffer::{Buffer, Buffers};
 use crate::proxy::h1::{Body, BodyError, Framing};
@@ -41,6 +40,8 @@ pub(super) struct Pump {
     n_read: u64,
     n_written: u64,
     awaits_source: bool,
+    /// What was written may still be on this side of the socket: TLS keeps what the socket does not take.
+    is_flushing: bool,
 }
 
 impl Pump {
@@ -53,6 +54,7 @@ impl Pump {
             n_read: 0,
             n_written: 0,
             awaits_source: false,
+            is_flushing: false,
         }
     }
 
@@ -84,12 +86,12 @@ impl Pump {
     }
 
     /// Moves what can be moved; ready when `head` and the whole body are written.
-    pub(super) fn poll(
+    pub(super) fn poll<R: AsyncRead + Unpin, W: AsyncWrite + Unpin>(
         &mut self,
         cx: &mut Context<'_>,
         head: &[u8],
-        (source, buffer): (&mut TcpStream, &mut Buffer),
-        sink: &mut TcpStream,
+        (source, buffer): (&mut R, &mut Buffer),
+        sink: &mut W,
         buffers: &Buffers,
     ) -> Poll<Result<(), PumpError>> {
         loop {
@@ -100,6 +102,10 @@ impl Pump {
             if self.n_head_written < head.len() || self.n_ready > 0 {
                 ready!(self.poll_write(cx, head, buffer, sink)).map_err(|_| PumpError::Write)?;
                 continue;
+            }
+            if self.is_flushing {
+                ready!(Pin::new(&mut *sink).poll_flush(cx)).map_err(|_| PumpError::Write)?;
+                self.is_flushing = false;
             }
             if self.body.is_done() {
                 return Poll::Ready(Ok(()));
@@ -114,14 +120,18 @@ impl Pump {
     }
 
     /// Writes of `head` what can be written now.
-    pub(super) fn poll_head(
+    pub(super) fn poll_head<W: AsyncWrite + Unpin>(
         &mut self,
         cx: &mut Context<'_>,
         head: &[u8],
-        sink: &mut TcpStream,
+        sink: &mut W,
     ) -> Poll<io::Result<()>> {
         while self.n_head_written < head.len() {
             ready!(self.poll_write(cx, head, &mut Buffer::default(), sink))?;
+        }
+        if self.is_flushing {
+            ready!(Pin::new(sink).poll_flush(cx))?;
+            self.is_flushing = false;
         }
         Poll::Ready(Ok(()))
     }
@@ -141,12 +151,12 @@ impl Pump {
         Ok(())
     }
 
-    fn poll_write(
+    fn poll_write<W: AsyncWrite + Unpin>(
         &mut self,
         cx: &mut Context<'_>,
         head: &[u8],
         buffer: &mut Buffer,
-        sink: &mut TcpStream,
+        sink: &mut W,
     ) -> Poll<io::Result<()>> {
         let head = head.get(self.n_head_written..).unwrap_or_default();
         let body = buffer.data().get(..self.n_ready).unwrap_or_default();
@@ -161,6 +171,7 @@ impl Pump {
         if length == 0 {
             return Poll::Ready(Err(io::ErrorKind::WriteZero.into()));
         }
+        self.is_flushing = true;
         let of_head = length.min(head.len());
         self.n_head_written += of_head;
         self.n_ready -= length - of_head;

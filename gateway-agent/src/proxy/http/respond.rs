@@ -3,10 +3,17 @@
 use crate::proxy::h1::encode::{self, Persistence};
 use crate::proxy::h1::request::MethodKind;
 
-/// Appends an answer with a line of text as its body.
-pub(super) fn append(status: u16, method: MethodKind, persistence: Persistence, out: &mut Vec<u8>) {
+/// Appends an answer with a line of text as its body. `lines`: further header lines.
+pub(super) fn append(
+    status: u16,
+    method: MethodKind,
+    persistence: Persistence,
+    lines: &[u8],
+    out: &mut Vec<u8>,
+) {
     let reason = reason(status);
     encode::status_line(status, reason.as_bytes(), out);
+    out.extend_from_slice(lines);
     match persistence {
         Persistence::Close => out.extend_from_slice(b"Connection: close\r\n"),
         Persistence::Implied => {}
@@ -37,11 +44,17 @@ pub(super) fn append(status: u16, method: MethodKind, persistence: Persistence, 
 const fn reason(status: u16) -> &'static str {
     match status {
         200 => "OK",
+        301 => "Moved Permanently",
+        302 => "Found",
+        303 => "See Other",
+        307 => "Temporary Redirect",
+        308 => "Permanent Redirect",
         400 => "Bad Request",
         404 => "Not Found",
         408 => "Request Timeout",
         414 => "URI Too Long",
         417 => "Expectation Failed",
+        421 => "Misdirected Request",
         431 => "Request Header Fields Too Large",
         500 => "Internal Server Error",
         501 => "Not Implemented",
@@ -60,9 +73,9 @@ mod tests {
 
     #[test]
     fn own_answers_are_well_formed() {
-        for status in [400, 404, 408, 414, 417, 431, 500, 501, 502, 503, 504, 505, 599] {
+        for status in [301, 400, 404, 408, 414, 417, 421, 431, 500, 501, 502, 503, 504, 505, 599] {
             let mut out = Vec::new();
-            append(status, MethodKind::Other, Persistence::Close, &mut out);
+            append(status, MethodKind::Other, Persistence::Close, b"A: b\r\n", &mut out);
             let place = Scanner::response().scan(&out).unwrap().unwrap();
             let mut head = ResponseHead::default();
             head.parse(&out[place.clone()], MethodKind::Other).unwrap();
@@ -70,7 +83,7 @@ mod tests {
             assert_eq!(head.framing, Framing::Length((out.len() - place.end) as u64));
             assert!(!head.keep_alive);
             let mut of_head = Vec::new();
-            append(status, MethodKind::Head, Persistence::Close, &mut of_head);
+            append(status, MethodKind::Head, Persistence::Close, b"A: b\r\n", &mut of_head);
             assert_eq!(of_head, out[place]);
         }
     }

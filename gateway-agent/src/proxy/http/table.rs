@@ -10,7 +10,7 @@ use rustc_hash::FxBuildHasher;
 use crate::metrics::{ListenerCells, Metrics, RouteCells};
 use crate::snapshot::{
     HttpRule, HttpTable, HttpVirtualListener, ListenerKey, ListenerName, Protocol, Reader, RouteName,
-    Snapshot,
+    Snapshot, TlsMode, TlsTable,
 };
 
 type FastMap<K, V> = HashMap<K, V, FxBuildHasher>;
@@ -28,10 +28,22 @@ pub(super) struct Tables {
 /// One listener's table. A request holds it to its end, also when a newer one has come.
 #[derive(Debug)]
 pub(super) struct Table {
-    pub(super) http: Arc<HttpTable>,
+    routing: Routing,
     names: Arc<[ListenerName]>,
     cells: RefCell<Cells>,
 }
+
+/// As the snapshot has it.
+#[derive(Clone, Debug)]
+enum Routing {
+    Cleartext(Arc<HttpTable>),
+    Tls(Arc<TlsTable>),
+}
+
+/// The host that a request names belongs to another listener than the name in the handshake: the client has taken a
+/// connection for another server's (RFC 9110 section 7.4).
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(super) struct Misdirected;
 
 /// Taken from the registry when first needed. They go with the table: what they counted stays in the registry's sum,
 /// and an object that was deleted and made anew gets new ones.
@@ -62,9 +74,9 @@ impl Tables {
             return Some(table.clone());
         }
         let listener = self.seen.listener(key)?;
-        let Protocol::Http(http) = &listener.protocol else { return None };
+        let routing = Routing::of(&listener.protocol)?;
         let names = listener.names.clone();
-        let table = Rc::new(Table { http: http.clone(), names, cells: RefCell::default() });
+        let table = Rc::new(Table { routing, names, cells: RefCell::default() });
         self.by_key.insert(key, table.clone());
         Some(table)
     }
@@ -89,14 +101,63 @@ impl Tables {
     }
 }
 
+impl Routing {
+    fn of(protocol: &Protocol) -> Option<Self> {
+        match protocol {
+            Protocol::Http(http) => Some(Self::Cleartext(http.clone())),
+            Protocol::Tls(tls) => Some(Self::Tls(tls.clone())),
+            Protocol::Tcp(_) | Protocol::Udp(_) => None,
+        }
+    }
+
+    fn is_same(&self, other: &Self) -> bool {
+        match (self, other) {
+            (Self::Cleartext(one), Self::Cleartext(other)) => Arc::ptr_eq(one, other),
+            (Self::Tls(one), Self::Tls(other)) => Arc::ptr_eq(one, other),
+            _ => false,
+        }
+    }
+}
+
 impl Table {
+    /// The listener that a request for `host` belongs to. `server_name`: of the handshake, where there was one.
+    pub(super) fn listener(
+        &self,
+        server_name: Option<&str>,
+        host: &str,
+    ) -> Result<Option<&Arc<HttpVirtualListener>>, Misdirected> {
+        match (&self.routing, server_name) {
+            (Routing::Cleartext(http), None) => Ok(http.listeners.lookup(host)),
+            (Routing::Tls(tls), Some(server_name)) => behind_tls(tls, server_name, host),
+            // Served otherwise than when the client came.
+            (Routing::Cleartext(_), Some(_)) | (Routing::Tls(_), None) => Ok(None),
+        }
+    }
+
     /// Whether this is what `snapshot` serves at `key`. By identity: equal tables are shared between snapshots.
     fn is_of(&self, snapshot: &Snapshot, key: ListenerKey) -> bool {
-        snapshot.listener(key).is_some_and(|listener| match &listener.protocol {
-            Protocol::Http(http) => {
-                Arc::ptr_eq(http, &self.http) && Arc::ptr_eq(&listener.names, &self.names)
-            }
-            _ => false,
+        snapshot.listener(key).is_some_and(|listener| {
+            Routing::of(&listener.protocol).is_some_and(|routing| routing.is_same(&self.routing))
+                && Arc::ptr_eq(&listener.names, &self.names)
         })
+    }
+}
+
+/// "Gateways SHOULD match the authority of the requests with all the SNI hostname(s) configured across all the Gateway
+/// Listeners on the same port" (`Listener.hostname` in `gateway_types.go`).
+fn behind_tls<'t>(
+    tls: &'t TlsTable,
+    server_name: &str,
+    host: &str,
+) -> Result<Option<&'t Arc<HttpVirtualListener>>, Misdirected> {
+    let (Some(own), Some(asked)) = (tls.listeners.lookup(server_name), tls.listeners.lookup(host)) else {
+        return Ok(None);
+    };
+    if !Arc::ptr_eq(own, asked) && own.name != asked.name {
+        return Err(Misdirected);
+    }
+    match &own.mode {
+        TlsMode::Https { http, .. } => Ok(http.listeners.lookup(host)),
+        TlsMode::Passthrough(_) => Ok(None),
     }
 }

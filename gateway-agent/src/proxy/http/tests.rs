@@ -2,6 +2,7 @@
 
 mod bodies;
 mod failures;
+mod filters;
 mod lifecycle;
 mod requests;
 
@@ -16,7 +17,7 @@ use tokio::io::{AsyncReadExt, AsyncWriteExt};
 use tokio::net::{TcpListener, TcpStream};
 use tokio::task::LocalSet;
 
-use super::{HttpWorker, serve};
+use super::{Client, HttpWorker, serve};
 use crate::drain::Drain;
 use crate::metrics::Metrics;
 use crate::snapshot::{
@@ -90,7 +91,13 @@ impl Lab {
         tokio::task::spawn_local(async move {
             loop {
                 let (stream, peer) = listener.accept().await.unwrap();
-                tokio::task::spawn_local(serve(stream, peer, address, key(), accepting.clone()));
+                tokio::task::spawn_local(serve(
+                    Client::cleartext(stream),
+                    peer,
+                    address,
+                    key(),
+                    accepting.clone(),
+                ));
             }
         });
         Self { publisher, worker, metrics, drain, address, n_published: Cell::new(0) }

@@ -4,8 +4,7 @@ use std::future::poll_fn;
 use std::pin::Pin;
 use std::task::{Context, Poll, ready};
 
-use tokio::io::AsyncWrite;
-use tokio::net::TcpStream;
+use tokio::io::{AsyncRead, AsyncWrite};
 
 use super::buffer::{Buffer, Buffers};
 use super::clock::Timer;
@@ -13,8 +12,8 @@ use super::limits::TUNNEL_IDLE_TIMEOUT;
 use super::pump::{Coding, Pump};
 use crate::proxy::h1::Framing;
 
-/// One side: its socket and what was read from it already.
-pub(super) type Side<'a> = (&'a mut TcpStream, &'a mut Buffer);
+/// One side: its stream and what was read from it already.
+pub(super) type Side<'a, S> = (&'a mut S, &'a mut Buffer);
 
 /// Bytes received from and sent to the client.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
@@ -35,12 +34,12 @@ impl Direction {
     }
 
     /// Ready with false when the direction is broken.
-    fn poll(
+    fn poll<R: AsyncRead + Unpin, W: AsyncWrite + Unpin>(
         &mut self,
         cx: &mut Context<'_>,
         head: &[u8],
-        source: Side<'_>,
-        sink: &mut TcpStream,
+        source: Side<'_, R>,
+        sink: &mut W,
         buffers: &Buffers,
     ) -> Poll<bool> {
         if self.has_ended {
@@ -55,14 +54,18 @@ impl Direction {
 
 /// Writes `head` (the 101) to the client, then moves bytes, those already read first. Returns when both directions
 /// have ended, one broke, nothing moved for long, or the worker gives up.
-pub(super) async fn run(
-    client: Side<'_>,
-    upstream: Side<'_>,
+pub(super) async fn run<C, U>(
+    client: Side<'_, C>,
+    upstream: Side<'_, U>,
     head: &[u8],
     n_head_written: usize,
     timer: &Timer,
     buffers: &Buffers,
-) -> Moved {
+) -> Moved
+where
+    C: AsyncRead + AsyncWrite + Unpin,
+    U: AsyncRead + AsyncWrite + Unpin,
+{
     let head = head.get(n_head_written..).unwrap_or_default();
     let (mut up, mut down) = (Direction::new(), Direction::new());
     let (client_stream, client_buffer) = client;

@@ -39,6 +39,10 @@ pub(super) struct Parts {
     /// Heads as they are sent on.
     pub(super) request_out: Vec<u8>,
     pub(super) response_out: Vec<u8>,
+    /// Lines of an answer of the proxy itself.
+    pub(super) own_lines: Vec<u8>,
+    /// Bytes of the request's head as it came.
+    pub(super) n_head: usize,
     pub(super) upstream_buffer: Buffer,
 }
 
@@ -69,7 +73,9 @@ impl HttpWorker {
     pub(super) fn put_parts(&self, mut parts: Parts) {
         parts.upstream_buffer.release(&self.buffers);
         let mut kept = self.parts.borrow_mut();
-        let largest = parts.request_out.capacity().max(parts.response_out.capacity());
+        let Parts { request_out, response_out, own_lines, .. } = &parts;
+        let capacities = [request_out, response_out, own_lines].map(Vec::capacity);
+        let largest = capacities.into_iter().max().unwrap_or(0);
         if kept.len() < SMALL_BUFFERS_KEPT_MAX && largest <= KEPT_HEAD_BYTES_MAX {
             kept.push(parts);
         }

@@ -10,6 +10,7 @@ use std::time::Duration;
 use tokio::io::{AsyncReadExt as _, AsyncWriteExt as _};
 use tokio::net::{TcpListener, TcpStream};
 
+use crate::certificate::Certificate;
 use crate::drain::Drain;
 use crate::metrics::Metrics;
 use crate::proxy::limits::Budget;
@@ -33,6 +34,7 @@ pub(super) struct Harness {
     pub(super) proxy: Proxy,
     pub(super) publisher: Publisher,
     pub(super) drain: Drain,
+    metrics: Arc<Metrics>,
     revision: u64,
 }
 
@@ -58,16 +60,17 @@ impl Harness {
     ) -> Self {
         let publisher = Publisher::default();
         let drain = Drain::default();
+        let metrics = Arc::new(Metrics::default());
         let config = ProxyConfig {
             workers: NonZeroUsize::new(workers).expect("not zero"),
             drain: drain.clone(),
-            metrics: Arc::new(Metrics::default()),
+            metrics: metrics.clone(),
             steering: None,
             seed: 1,
             timeouts: Timeouts::default(),
         };
         let proxy = start(config, &publisher).expect("proxy starts");
-        Self { proxy, publisher, drain, revision: 0 }
+        Self { proxy, publisher, drain, metrics, revision: 0 }
     }
 
     /// Publishes and waits for the acknowledgement.
@@ -84,6 +87,11 @@ impl Harness {
         let mut applied = self.proxy.applied();
         soon(async { applied.wait_for(|applied| condition(applied)).await.expect("proxy runs").clone() })
             .await
+    }
+
+    /// What a scrape shows.
+    pub(super) fn text(&self) -> String {
+        crate::metrics::encode(&self.metrics, &crate::metrics::Extra::default())
     }
 
     /// Stops at once and waits for the threads.
@@ -238,6 +246,64 @@ pub(super) fn is_reset(result: &std::io::Result<Vec<u8>>) -> bool {
 
 /// An HTTP listener that forwards every request to `addresses`.
 pub(super) fn http(key: ListenerKey, addresses: &[SocketAddr]) -> Listener {
+    let name = ListenerName::of_gateway(&object("gw"), &format!("port-{}", key.port).into());
+    let http = http_listener(name, Scheme::Http, key, addresses);
+    let mut table = HttpTable::default();
+    table.listeners.insert(None, Arc::new(http));
+    listener(key, Protocol::Http(Arc::new(table)))
+}
+
+/// A listener that terminates TLS and forwards every request to `backend`.
+pub(super) struct HttpsListener<'a> {
+    pub(super) hostname: Option<&'a str>,
+    pub(super) certificates: Arc<[Arc<Certificate>]>,
+    pub(super) backend: SocketAddr,
+}
+
+/// The name of the listener for `hostname` in [`https`].
+pub(super) fn tls_listener_name(key: ListenerKey, hostname: Option<&str>) -> ListenerName {
+    let section = format!("port-{}-{}", key.port, hostname.unwrap_or("any"));
+    ListenerName::of_gateway(&object("gw"), &section.into())
+}
+
+/// HTTPS listeners of one port, and beside them names that pass through to a backend.
+pub(super) fn https(
+    key: ListenerKey,
+    listeners: &[HttpsListener<'_>],
+    passed: &[(&str, SocketAddr)],
+) -> Listener {
+    let mut tls = TlsTable::default();
+    let mut names = Vec::new();
+    for one in listeners {
+        let name = tls_listener_name(key, one.hostname);
+        names.push(name.clone());
+        let mut table = HttpTable::default();
+        let http = http_listener(name.clone(), Scheme::Https, key, &[one.backend]);
+        table.listeners.insert(one.hostname, Arc::new(http));
+        let mode = TlsMode::Https { certificates: one.certificates.clone(), http: Arc::new(table) };
+        tls.listeners.insert(one.hostname, Arc::new(TlsVirtualListener { name, mode }));
+    }
+    for (hostname, backend) in passed {
+        let name = tls_listener_name(key, Some(hostname));
+        names.push(name.clone());
+        let endpoints = EndpointSet { service: object("backend"), port: 443, addresses: [*backend].into() };
+        let split = Split::new(vec![WeightedBackend::new(1, Backend::Endpoints(Arc::new(endpoints)))]);
+        let route = RouteName { kind: RouteKind::Tls, object: object(hostname) };
+        let mut hosts = HostTable::default();
+        hosts.insert(None, Arc::new(TlsRule { route, split }));
+        let mode = TlsMode::Passthrough(hosts);
+        tls.listeners.insert(Some(hostname), Arc::new(TlsVirtualListener { name, mode }));
+    }
+    Listener { key, names: names.into(), protocol: Protocol::Tls(Arc::new(tls)) }
+}
+
+/// Forwards every request to `addresses`.
+fn http_listener(
+    name: ListenerName,
+    scheme: Scheme,
+    key: ListenerKey,
+    addresses: &[SocketAddr],
+) -> HttpVirtualListener {
     let endpoints = EndpointSet { service: object("backend"), port: 80, addresses: addresses.into() };
     let backend = Backend::Endpoints(Arc::new(endpoints));
     let route = RouteName { kind: RouteKind::Http, object: object("web") };
@@ -252,11 +318,5 @@ pub(super) fn http(key: ListenerKey, addresses: &[SocketAddr]) -> Listener {
     };
     let mut hosts = HostTable::default();
     hosts.insert(None, Arc::new(VirtualHost::new(vec![every])));
-    let name = ListenerName::of_gateway(&object("gw"), &format!("port-{}", key.port).into());
-    let mut table = HttpTable::default();
-    table.listeners.insert(
-        None,
-        Arc::new(HttpVirtualListener { name, port: key.port.get(), scheme: Scheme::Http, hosts }),
-    );
-    listener(key, Protocol::Http(Arc::new(table)))
+    HttpVirtualListener { name, port: key.port.get(), scheme, hosts }
 }

@@ -219,7 +219,12 @@ fn listener_set_is_programmed_when_one_of_its_entries_is() {
     let of_gateway = [(80, by_bind()), (90, by_bind())];
     for (entries, one, two_is, set) in [
         (vec![(81, by_bind()), (82, by_bind())], "True/Programmed", "True/Programmed", "True/Programmed"),
-        (vec![(81, by_bind()), (82, failed("Invalid"))], "True/Programmed", "False/Invalid", "True/Programmed"),
+        (
+            vec![(81, by_bind()), (82, failed("Invalid"))],
+            "True/Programmed",
+            "False/Invalid",
+            "True/Programmed",
+        ),
         (vec![(81, by_bind())], "True/Programmed", "False/Pending", "False/Pending"),
         (
             vec![(81, failed("PortUnavailable")), (82, failed("PortUnavailable"))],

@@ -4,13 +4,12 @@
 //! that stay, nothing is lost.
 
 use std::hash::{Hash as _, Hasher};
-use std::net::IpAddr;
 
 use serde_json::{Map, Value, json};
 
 use super::entries::present;
 use super::{WantedObject, conditions};
-use crate::status::ScopeStatus;
+use crate::status::{Address, ScopeStatus};
 use crate::store::objects::GATEWAY_GROUP;
 
 /// Changes `status` to say what is wanted. Gives how many conditions found no room.
@@ -46,9 +45,11 @@ fn kinds(scope: &ScopeStatus) -> Value {
     scope.supported_kinds.iter().map(kind).collect()
 }
 
-fn set_addresses(status: &mut Map<String, Value>, addresses: &[IpAddr]) {
-    let wanted: Vec<Value> =
-        addresses.iter().map(|address| json!({"type": "IPAddress", "value": address.to_string()})).collect();
+fn set_addresses(status: &mut Map<String, Value>, addresses: &[Address]) {
+    let wanted: Vec<Value> = addresses
+        .iter()
+        .map(|address| json!({"type": address.kind(), "value": address.to_string()}))
+        .collect();
     if !wanted.is_empty() || status.contains_key("addresses") {
         status.insert("addresses".into(), wanted.into());
     }
@@ -59,7 +60,7 @@ pub(super) fn hash_wanted(wanted: &WantedObject<'_>, generation: i64, hasher: &m
     conditions::hash_wanted(wanted.conditions, generation, hasher);
     (wanted.addresses.len(), wanted.listeners.len()).hash(hasher);
     for address in wanted.addresses {
-        ("IPAddress", &*address.to_string()).hash(hasher);
+        (address.kind(), &*address.to_string()).hash(hasher);
     }
     wanted.attached_listener_sets.unwrap_or(0).hash(hasher);
     for (name, scope) in &wanted.listeners {

@@ -272,7 +272,9 @@ fn gateway_status(generation: i64, listeners: Vec<ScopeStatus>) -> ObjectStatus 
         kind: "Gateway",
         name: name("ours"),
         observed_generation: generation,
-        addresses: vec!["192.0.2.1".parse().expect("an address"), "2001:db8::1".parse().expect("an address")],
+        addresses: ["192.0.2.1", "2001:db8::1"]
+            .map(|address| Address::Ip(address.parse().expect("an address")))
+            .into(),
         attached_listener_sets: None,
         scopes: std::iter::once(object).chain(listeners).collect(),
     }

@@ -1,18 +1,21 @@
 //! HTTPRoute.
 
+mod filter;
+
+use std::borrow::Cow;
 use std::collections::HashSet;
 use std::sync::Arc;
 
 use super::{backend_ref, hostnames, meta, parent_refs, shared};
 use crate::api::HttpRoute as ApiRoute;
 use crate::api::httproutes::{
-    HttpRouteRules, HttpRouteRulesBackendRefsFiltersType, HttpRouteRulesFiltersType, HttpRouteRulesMatches,
-    HttpRouteRulesMatchesHeaders, HttpRouteRulesMatchesHeadersType, HttpRouteRulesMatchesMethod,
-    HttpRouteRulesMatchesPath, HttpRouteRulesMatchesPathType, HttpRouteRulesMatchesQueryParams,
-    HttpRouteRulesMatchesQueryParamsType,
+    HttpRouteRules, HttpRouteRulesMatches, HttpRouteRulesMatchesHeaders, HttpRouteRulesMatchesHeadersType,
+    HttpRouteRulesMatchesMethod, HttpRouteRulesMatchesPath, HttpRouteRulesMatchesPathType,
+    HttpRouteRulesMatchesQueryParams, HttpRouteRulesMatchesQueryParamsType,
 };
-use crate::snapshot::{HeaderMatch, PathMatch, QueryMatch};
+use crate::snapshot::{HeaderMatch, MessageHeaders, PathMatch, QueryMatch};
 use crate::store::objects::{HttpRoute, HttpRouteMatch, HttpRouteRule};
+use crate::syntax::path::{self, BadPath};
 
 pub(in crate::store) fn http_route(route: &ApiRoute, order: u64) -> HttpRoute {
     let rules = match route.spec.rules.as_deref() {
@@ -32,6 +35,9 @@ fn default_rule() -> HttpRouteRule {
     HttpRouteRule {
         matches: vec![every_path()],
         backends: Vec::new(),
+        backend_headers: Vec::new(),
+        headers: MessageHeaders::default(),
+        redirect: None,
         unsupported_matches: Vec::new(),
         unsupported: Vec::new(),
         extensions: Vec::new(),
@@ -59,19 +65,13 @@ fn rule(rule: &HttpRouteRules) -> HttpRouteRule {
     if converted.matches.is_empty() && converted.unsupported_matches.is_empty() {
         converted.matches.push(every_path());
     }
-    for (index, filter) in filters.iter().flatten().enumerate() {
-        match (&filter.r#type, &filter.extension_ref) {
-            (HttpRouteRulesFiltersType::ExtensionRef, Some(extension)) => converted
-                .extensions
-                .push(format!("{}/{} {}", extension.group, extension.kind, extension.name)),
-            (kind, _) => converted.unsupported.push(format!("filters[{index}] ({})", filter_name(kind))),
-        }
+    for (index, one) in filters.iter().flatten().enumerate() {
+        filter::of_rule(index, one, &mut converted);
     }
     for (index, backend) in backend_refs.iter().flatten().enumerate() {
-        for filter in backend.filters.iter().flatten() {
-            let name = backend_filter_name(&filter.r#type);
-            converted.unsupported.push(format!("backendRefs[{index}].filters ({name})"));
-        }
+        let filters = backend.filters.as_deref().unwrap_or_default();
+        let headers = filter::of_backend(index, filters, &mut converted.unsupported);
+        converted.backend_headers.push(headers);
         converted.backends.push(backend_ref!(backend));
     }
     if timeouts.is_some() {
@@ -122,10 +122,19 @@ fn path_match(path: Option<&HttpRouteRulesMatchesPath>) -> Option<PathMatch> {
     match path.r#type {
         // "A trailing slash is ignored" (`PathMatchPathPrefix`).
         None | Some(HttpRouteRulesMatchesPathType::PathPrefix) => {
-            Some(PathMatch::Prefix(shared(value.trim_end_matches('/'))))
+            Some(PathMatch::Prefix(shared(normal_path(value).trim_end_matches('/'))))
         }
-        Some(HttpRouteRulesMatchesPathType::Exact) => Some(PathMatch::Exact(shared(value))),
+        Some(HttpRouteRulesMatchesPathType::Exact) => Some(PathMatch::Exact(shared(&normal_path(value)))),
         Some(HttpRouteRulesMatchesPathType::RegularExpression) => None,
+    }
+}
+
+/// As paths of requests are brought to: `/%61` is `/a`. What has no normal form matches no request, and stays.
+fn normal_path(path: &str) -> Cow<'_, str> {
+    let mut normal = String::new();
+    match path::normalise(path, &mut normal) {
+        Ok(true) => normal.into(),
+        Ok(false) | Err(BadPath) => path.into(),
     }
 }
 
@@ -175,29 +184,5 @@ const fn method_name(method: &HttpRouteRulesMatchesMethod) -> &'static str {
         HttpRouteRulesMatchesMethod::Options => "OPTIONS",
         HttpRouteRulesMatchesMethod::Trace => "TRACE",
         HttpRouteRulesMatchesMethod::Patch => "PATCH",
-    }
-}
-
-const fn filter_name(kind: &HttpRouteRulesFiltersType) -> &'static str {
-    match kind {
-        HttpRouteRulesFiltersType::RequestHeaderModifier => "RequestHeaderModifier",
-        HttpRouteRulesFiltersType::ResponseHeaderModifier => "ResponseHeaderModifier",
-        HttpRouteRulesFiltersType::RequestMirror => "RequestMirror",
-        HttpRouteRulesFiltersType::RequestRedirect => "RequestRedirect",
-        HttpRouteRulesFiltersType::UrlRewrite => "URLRewrite",
-        HttpRouteRulesFiltersType::ExtensionRef => "ExtensionRef",
-        HttpRouteRulesFiltersType::Cors => "CORS",
-    }
-}
-
-const fn backend_filter_name(kind: &HttpRouteRulesBackendRefsFiltersType) -> &'static str {
-    match kind {
-        HttpRouteRulesBackendRefsFiltersType::RequestHeaderModifier => "RequestHeaderModifier",
-        HttpRouteRulesBackendRefsFiltersType::ResponseHeaderModifier => "ResponseHeaderModifier",
-        HttpRouteRulesBackendRefsFiltersType::RequestMirror => "RequestMirror",
-        HttpRouteRulesBackendRefsFiltersType::RequestRedirect => "RequestRedirect",
-        HttpRouteRulesBackendRefsFiltersType::UrlRewrite => "URLRewrite",
-        HttpRouteRulesBackendRefsFiltersType::ExtensionRef => "ExtensionRef",
-        HttpRouteRulesBackendRefsFiltersType::Cors => "CORS",
     }
 }

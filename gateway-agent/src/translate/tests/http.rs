@@ -236,8 +236,23 @@ fn rule_that_needs_what_is_not_supported_answers_500_and_the_others_serve() {
     for (field, value, named) in [
         (
             "filters",
-            json!([{"type": "RequestHeaderModifier", "requestHeaderModifier": {"remove": ["a"]}}]),
-            "filters[0] (RequestHeaderModifier)",
+            json!([{"type": "URLRewrite", "urlRewrite": {"hostname": "b"}}]),
+            "filters[0] (URLRewrite)",
+        ),
+        (
+            "filters",
+            json!([{"type": "RequestHeaderModifier", "requestHeaderModifier": {"remove": ["Content-Length"]}}]),
+            "filters[0] (RequestHeaderModifier: header Content-Length belongs to the proxy",
+        ),
+        (
+            "filters",
+            json!([{"type": "ResponseHeaderModifier", "responseHeaderModifier": {"set": [{"name": "a", "value": "b\r\nc: d"}]}}]),
+            "filters[0] (ResponseHeaderModifier: the value for header a",
+        ),
+        (
+            "filters",
+            json!([{"type": "RequestRedirect", "requestRedirect": {"statusCode": 300}}]),
+            "filters[0] (RequestRedirect: statusCode 300)",
         ),
         ("timeouts", json!({"request": "1s"}), "timeouts"),
         ("retry", json!({"attempts": 1}), "retry"),
@@ -262,12 +277,12 @@ fn rule_that_needs_what_is_not_supported_answers_500_and_the_others_serve() {
 
 #[test]
 fn filter_of_a_backend_is_not_skipped() {
-    let filters = json!([{"type": "RequestHeaderModifier", "requestHeaderModifier": {"remove": ["a"]}}]);
+    let filters = json!([{"type": "URLRewrite", "urlRewrite": {"hostname": "b"}}]);
     let backends = json!([{"name": "b1", "port": 80, "filters": filters}]);
     let rules = json!([{"backendRefs": backends}, rule(json!([path("PathPrefix", "/x")]), "b2")]);
     let done = with_backends(vec![listeners(&[""]), route("HTTPRoute", "r", json!({ "rules": rules }))]);
     assert_eq!(done.get("a", "/"), "500");
-    assert!(done.complaint("HTTPRoute", "r").contains("backendRefs[0].filters (RequestHeaderModifier)"));
+    assert!(done.complaint("HTTPRoute", "r").contains("backendRefs[0].filters (URLRewrite)"));
 }
 
 #[test]

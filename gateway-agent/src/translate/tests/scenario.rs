@@ -77,10 +77,10 @@ pub(super) fn authority(name: &str, is_good: bool) -> Object {
     }))
 }
 
-struct Request<'a> {
-    path: &'a str,
-    method: &'a str,
-    headers: &'a [(&'a str, &'a str)],
+pub(super) struct Request<'a> {
+    pub(super) path: &'a str,
+    pub(super) method: &'a str,
+    pub(super) headers: &'a [(&'a str, &'a str)],
 }
 
 impl RequestView for Request<'_> {

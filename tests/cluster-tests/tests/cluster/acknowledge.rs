@@ -54,7 +54,8 @@ fn classes_of_ours_are_accepted_with_their_features_and_others_left_alone() -> R
     let kubeconfig = root()?.join("admin.kubeconfig").display().to_string();
     let args = ["acknowledge", "--kubeconfig", &kubeconfig, "--controller-name", &controller];
     let args = args.map(str::to_owned);
-    let process = Command::new("acknowledger", binary()?).args(args).netns(&lan()?).start_in(folder.path())?;
+    let process =
+        Command::new("acknowledger", binary()?).args(args).netns(&lan()?).start_in(folder.path())?;
     eventually("the class is accepted", || {
         let accepted = ours.accepted()?;
         ensure!(accepted["status"] == "True" && accepted["observedGeneration"] == 1, "{accepted}");
@@ -68,7 +69,10 @@ fn classes_of_ours_are_accepted_with_their_features_and_others_left_alone() -> R
         String::from_utf8(features.stdout)?.lines().map(|name| json!({"name": name})).collect();
     ensure!(!features.is_empty() && status["supportedFeatures"] == Value::from(features), "{status}");
 
-    kubectl(&["patch", "gatewayclass", &ours.0, "--type=merge", "-p", r#"{"spec": {"description": "changed"}}"#], "")?;
+    kubectl(
+        &["patch", "gatewayclass", &ours.0, "--type=merge", "-p", r#"{"spec": {"description": "changed"}}"#],
+        "",
+    )?;
     eventually("the new generation is accepted", || {
         let accepted = ours.accepted()?;
         ensure!(accepted["observedGeneration"] == 2, "{accepted}");

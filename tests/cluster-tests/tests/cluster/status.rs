@@ -321,7 +321,10 @@ fn the_scope_is_told_in_a_config_map_and_a_replica_leaves_it_when_it_ends() -> R
     };
     eventually("both replicas are in it", || {
         ensure!(data("watchedNamespaces")?.as_deref() == Some(team.namespace()));
-        ensure!(data("supportedFeatures")?.is_some_and(|features| features.lines().any(|line| line == "HTTPRoute")));
+        ensure!(
+            data("supportedFeatures")?
+                .is_some_and(|features| features.lines().any(|line| line == "HTTPRoute"))
+        );
         for key in ["replica.first", "replica.second"] {
             let text = data(key)?.with_context(|| format!("no {key}"))?;
             let report: Value = serde_json::from_str(&text)?;

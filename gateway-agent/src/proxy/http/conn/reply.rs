@@ -1,7 +1,6 @@
 //! Answers of the proxy itself, counting, and the ways to end a connection.
 
 use std::future::poll_fn;
-use std::net::Shutdown;
 use std::pin::Pin;
 use std::task::Poll;
 use std::time::Duration;
@@ -61,7 +60,7 @@ impl Connection<'_> {
         }
         let Some(status) = error.status() else { return Next::Close };
         parts.response_out.clear();
-        respond::append(status, MethodKind::Other, Persistence::Close, &mut parts.response_out);
+        respond::append(status, MethodKind::Other, Persistence::Close, &[], &mut parts.response_out);
         self.write_out(parts, 0).await;
         Next::Linger
     }
@@ -88,7 +87,8 @@ impl Connection<'_> {
         if n_head_written == 0 {
             parts.response_out.clear();
         }
-        respond::append(status, parts.request.method_kind, persistence, &mut parts.response_out);
+        let Parts { request, own_lines, response_out, .. } = &mut *parts;
+        respond::append(status, request.method_kind, persistence, own_lines, response_out);
         let is_written = self.write_out(parts, n_head_written).await;
         let n_sent = parts.response_out.len() as u64;
         self.count(status, parts, cells, Moved { n_received: 0, n_sent });
@@ -120,7 +120,7 @@ impl Connection<'_> {
         if let Some(cells) = cells {
             let class = usize::from(status / 100);
             cells.requests.get(class).unwrap_or(&cells.requests[0]).add(1);
-            cells.received_bytes.add(parts.request_out.len() as u64);
+            cells.received_bytes.add(parts.n_head as u64);
         }
         self.count_bytes(cells, moved);
     }
@@ -148,7 +148,27 @@ impl Connection<'_> {
                     Poll::Pending => return self.timer.poll(cx).map(|_| false),
                 }
             }
-            Poll::Ready(true)
+            match Pin::new(&mut self.client).poll_flush(cx) {
+                Poll::Ready(flushed) => Poll::Ready(flushed.is_ok()),
+                Poll::Pending => self.timer.poll(cx).map(|_| false),
+            }
+        })
+        .await
+    }
+
+    /// Ends the connection. By TLS the client is told: an end without that looks like a cut.
+    pub(super) async fn close(&mut self) {
+        if self.server_name.is_some() {
+            self.timer.arm(LINGER_TIMEOUT);
+            self.shut_down().await;
+        }
+    }
+
+    /// Closes the sending side; false when that fails or takes too long.
+    async fn shut_down(&mut self) -> bool {
+        poll_fn(|cx| match Pin::new(&mut self.client).poll_shutdown(cx) {
+            Poll::Ready(result) => Poll::Ready(result.is_ok()),
+            Poll::Pending => self.timer.poll(cx).map(|_| false),
         })
         .await
     }
@@ -157,7 +177,7 @@ impl Connection<'_> {
     pub(super) async fn linger(&mut self) {
         self.timer.arm(LINGER_TIMEOUT);
         let mut n_left = LINGER_BYTES_MAX;
-        if socket2::SockRef::from(&self.client).shutdown(Shutdown::Write).is_err() {
+        if !self.shut_down().await {
             return;
         }
         poll_fn(|cx| {
@@ -176,6 +196,6 @@ impl Connection<'_> {
 
     pub(super) fn reset(&self) {
         // Where it fails the socket is broken, which is what was wanted.
-        socket2::SockRef::from(&self.client).set_linger(Some(Duration::ZERO)).ok();
+        socket2::SockRef::from(self.client.socket()).set_linger(Some(Duration::ZERO)).ok();
     }
 }

@@ -243,7 +243,7 @@ fn cells_count_requests_by_class_and_bytes_of_the_client() {
         client.write_all(GET.as_bytes()).await.unwrap();
         expect(&mut client, OK).await;
         let table = lab.worker.tables.borrow_mut().table(key()).unwrap();
-        let host = table.http.listeners.lookup("a").unwrap().hosts.lookup("a").unwrap().clone();
+        let host = table.listener(None, "a").unwrap().unwrap().hosts.lookup("a").unwrap().clone();
         let route = lab.worker.tables.borrow().route_cells(&table, &host.matches()[0].rule);
         let listener = lab.worker.tables.borrow().listener_cells(&table, None).unwrap();
         until(|| route.requests[2].value() == 1).await;

@@ -1,0 +1,127 @@
+//! The header lines of a redirect.
+
+use super::super::h1::RequestHead;
+use super::super::h1::encode::field;
+use crate::snapshot::{HeaderChange, HttpVirtualListener, Redirect};
+
+/// Fields that the answer has anyway.
+const OWN_FIELDS: [&str; 3] = ["content-type", "date", "location"];
+
+/// Appends `Location` and what `changes` add. `local`: the address that was connected to, for clients that name no
+/// host.
+pub(super) fn lines(
+    redirect: &Redirect,
+    changes: &[HeaderChange],
+    listener: &HttpVirtualListener,
+    (request, head): (&RequestHead, &[u8]),
+    local: &str,
+    out: &mut Vec<u8>,
+) {
+    let scheme = redirect.scheme.unwrap_or(listener.scheme);
+    let host = match &redirect.hostname {
+        Some(hostname) => hostname,
+        None if request.host().is_empty() => local.rsplit_once(':').map_or(local, |(address, _)| address),
+        None => request.host(),
+    };
+    for part in ["Location: ", scheme.as_str(), "://", host] {
+        out.extend_from_slice(part.as_bytes());
+    }
+    if let Some(port) = redirect.target_port((listener.scheme, listener.port)) {
+        out.push(b':');
+        append_number(port, out);
+    }
+    match &redirect.path {
+        Some(change) => change.append(request.path(head), out),
+        None => out.extend_from_slice(request.path(head).as_bytes()),
+    }
+    if let Some(query) = request.query(head) {
+        out.push(b'?');
+        out.extend_from_slice(query.as_bytes());
+    }
+    out.extend_from_slice(b"\r\n");
+    for change in changes.iter().filter(|change| !OWN_FIELDS.contains(&&*change.name)) {
+        change.values.iter().for_each(|value| field(out, &change.name, value.as_bytes()));
+    }
+}
+
+fn append_number(number: u16, out: &mut Vec<u8>) {
+    let digits = [10_000, 1_000, 100, 10, 1].map(|divisor| number / divisor % 10);
+    let leading = digits.iter().take_while(|digit| **digit == 0).count().min(digits.len() - 1);
+    // A digit is below 10.
+    out.extend(digits.iter().skip(leading).map(|digit| b'0' + u8::try_from(*digit).unwrap_or(0)));
+}
+
+#[cfg(test)]
+mod tests {
+    use super::{append_number, lines};
+    use crate::proxy::h1::{RequestHead, Scanner};
+    use crate::snapshot::{
+        HeaderChanges, HostTable, HttpVirtualListener, ListenerName, ObjectName, PathChange, Redirect, Scheme,
+    };
+
+    fn listener(scheme: Scheme, port: u16) -> HttpVirtualListener {
+        let gateway = ObjectName { namespace: "ns".into(), name: "gw".into() };
+        let name = ListenerName::of_gateway(&gateway, &"web".into());
+        HttpVirtualListener { name, port, scheme, hosts: HostTable::default() }
+    }
+
+    fn location(redirect: &Redirect, listener: &HttpVirtualListener, message: &str) -> String {
+        let place = Scanner::request().scan(message.as_bytes()).unwrap().unwrap();
+        let mut head = RequestHead::default();
+        head.parse(&message.as_bytes()[place]).unwrap();
+        let mut out = Vec::new();
+        lines(redirect, &[], listener, (&head, message.as_bytes()), "192.0.2.1:8080", &mut out);
+        String::from_utf8(out).unwrap()
+    }
+
+    const PLAIN: Redirect = Redirect { status: 302, scheme: None, hostname: None, port: None, path: None };
+
+    #[test]
+    fn what_the_filter_leaves_out_is_the_requests() {
+        let get = |target: &str, host: &str| format!("GET {target} HTTP/1.1\r\nHost: {host}\r\n\r\n");
+        let to_https = Redirect { scheme: Some(Scheme::Https), ..PLAIN };
+        let to_host = Redirect { hostname: Some("b.example".into()), port: Some(8443), ..to_https.clone() };
+        let replaced = |path| Redirect { path: Some(path), ..PLAIN };
+        let full = replaced(PathChange::Full("/new".into()));
+        let prefix = replaced(PathChange::Prefix { matched: "/a".into(), replacement: "/x".into() });
+        let web = listener(Scheme::Http, 80);
+        for (redirect, listener, message, expected) in [
+            (&PLAIN, &web, get("/a/b?c=d", "A.example:80"), "http://a.example/a/b?c=d"),
+            (&PLAIN, &listener(Scheme::Http, 8080), get("/", "a:1234"), "http://a:8080/"),
+            (&PLAIN, &listener(Scheme::Https, 443), get("/", "a"), "https://a/"),
+            (&to_https, &listener(Scheme::Http, 8080), get("/a", "a:8080"), "https://a/a"),
+            (&to_host, &web, get("/?q", "a"), "https://b.example:8443/?q"),
+            (&full, &web, get("/a/b?c", "a"), "http://a/new?c"),
+            (&prefix, &web, get("/a/b?c", "a"), "http://a/x/b?c"),
+            (&prefix, &web, get("/a", "[2001:db8::1]:80"), "http://[2001:db8::1]/x"),
+            (&PLAIN, &web, get("/%61/../b%20c", "a"), "http://a/b%20c"),
+            (&PLAIN, &web, "GET /a HTTP/1.0\r\n\r\n".to_owned(), "http://192.0.2.1/a"),
+        ] {
+            let expected = format!("Location: {expected}\r\n");
+            assert_eq!(location(redirect, listener, &message), expected, "{message}");
+        }
+    }
+
+    #[test]
+    fn response_filters_add_to_a_redirect_and_leave_its_target() {
+        let message = "GET / HTTP/1.1\r\nHost: a\r\n\r\n";
+        let mut head = RequestHead::default();
+        head.parse(message.as_bytes()).unwrap();
+        let set = [("Strict-Transport-Security", "max-age=1"), ("Location", "http://evil")];
+        let changes = HeaderChanges::new(["x"], set, [("x-a", "1"), ("x-a", "2")]).unwrap();
+        let mut out = Vec::new();
+        let web = listener(Scheme::Http, 80);
+        lines(&PLAIN, &changes, &web, (&head, message.as_bytes()), "192.0.2.1:80", &mut out);
+        let expected = "Location: http://a/\r\nstrict-transport-security: max-age=1\r\nx-a: 1\r\nx-a: 2\r\n";
+        assert_eq!(String::from_utf8(out).unwrap(), expected);
+    }
+
+    #[test]
+    fn numbers_have_no_leading_zeros() {
+        for number in [0, 7, 80, 443, 8080, 65535] {
+            let mut out = Vec::new();
+            append_number(number, &mut out);
+            assert_eq!(String::from_utf8(out).unwrap(), number.to_string());
+        }
+    }
+}

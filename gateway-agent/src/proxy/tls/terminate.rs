@@ -1,0 +1,117 @@
+//! TLS termination: the handshake, then HTTP.
+
+use std::cell::Cell;
+use std::io;
+use std::net::SocketAddr;
+use std::rc::Rc;
+use std::sync::Arc;
+
+use rustls::{Error as TlsError, ServerConfig};
+use tokio::io::AsyncWriteExt as _;
+use tokio::net::TcpStream;
+use tokio_rustls::TlsAcceptor;
+
+use super::super::active::Active;
+use super::super::copy::reset;
+use super::super::http;
+use super::super::limits::HANDSHAKES;
+use super::super::pool::Chunk;
+use super::super::worker::Worker;
+use super::Replay;
+use crate::metrics::{HandshakeFailure, ListenerCells};
+use crate::snapshot::ListenerKey;
+
+/// A connection whose ClientHello was read.
+pub(super) struct Arrival {
+    pub(super) client: TcpStream,
+    pub(super) peer: SocketAddr,
+    pub(super) local: SocketAddr,
+    pub(super) raw: Chunk,
+    /// Empty: none.
+    pub(super) server_name: String,
+}
+
+/// Serves one connection to its end. `config`: absent where the listener has no certificate.
+pub(super) async fn serve(
+    worker: &Rc<Worker>,
+    arrival: Arrival,
+    key: ListenerKey,
+    config: Option<Arc<ServerConfig>>,
+    cells: Arc<ListenerCells>,
+) {
+    let Arrival { client, peer, local, raw, server_name } = arrival;
+    let shaken = {
+        let _active = Active::new(&cells);
+        handshake(worker, client, raw, config).await
+    };
+    match shaken {
+        Ok(stream) => {
+            cells.handshakes.add(1);
+            let client = http::Client::tls(stream, server_name, cells);
+            http::serve(client, peer, local, key, worker.http.clone()).await;
+        }
+        Err((failure, error)) => {
+            cells.handshake_failure(failure).add(1);
+            let (reason, sni) = (failure.as_str(), server_name);
+            tracing::debug!(src.addr = %peer, sni, reason, ?error, "handshake failed");
+        }
+    }
+}
+
+/// What the client is owed is sent before this returns.
+async fn handshake(
+    worker: &Worker,
+    client: TcpStream,
+    raw: Chunk,
+    config: Option<Arc<ServerConfig>>,
+) -> Result<http::TlsClient, (HandshakeFailure, Option<io::Error>)> {
+    let refuse = |failure| {
+        reset(&client);
+        Err((failure, None))
+    };
+    let Some(config) = config else { return refuse(HandshakeFailure::NoCertificate) };
+    let Some(_permit) = Permit::take(&worker.handshakes) else { return refuse(HandshakeFailure::Overload) };
+    if let Err(error) = client.set_nodelay(true) {
+        return Err((HandshakeFailure::Closed, Some(error)));
+    }
+    let accepting = TlsAcceptor::from(config).accept(Replay::new(raw, client)).into_fallible();
+    match tokio::time::timeout(worker.timeouts.handshake, accepting).await {
+        Ok(Ok(stream)) => Ok(stream),
+        Ok(Err((error, mut socket))) => {
+            // Behind the alert, which is written already. Where it fails the client is gone.
+            socket.shutdown().await.ok();
+            Err((classify(&error), Some(error)))
+        }
+        Err(_elapsed) => Err((HandshakeFailure::Timeout, None)),
+    }
+}
+
+fn classify(error: &io::Error) -> HandshakeFailure {
+    let tls = error.get_ref().and_then(|inner| inner.downcast_ref::<TlsError>());
+    match tls {
+        Some(TlsError::AlertReceived(_)) => HandshakeFailure::Alert,
+        Some(TlsError::NoApplicationProtocol | TlsError::PeerIncompatible(_)) => {
+            HandshakeFailure::Incompatible
+        }
+        Some(_) => HandshakeFailure::Invalid,
+        None => HandshakeFailure::Closed,
+    }
+}
+
+/// One of the handshakes that a worker holds at a time.
+struct Permit<'a>(&'a Cell<usize>);
+
+impl<'a> Permit<'a> {
+    fn take(handshakes: &'a Cell<usize>) -> Option<Self> {
+        (handshakes.get() < HANDSHAKES).then(|| {
+            handshakes.set(handshakes.get() + 1);
+            Self(handshakes)
+        })
+    }
+}
+
+impl Drop for Permit<'_> {
+    fn drop(&mut self) {
+        self.0.set(self.0.get().saturating_sub(1));
+    }
+}
