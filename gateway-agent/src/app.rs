@@ -2,6 +2,7 @@
 
 mod acknowledge;
 mod cluster;
+mod deliver;
 mod report;
 mod scope;
 mod worker;

@@ -1,5 +1,7 @@
 //! The command line: the only module that reads argv and the environment.
 
+mod addresses;
+
 use std::collections::BTreeSet;
 use std::ffi::OsString;
 use std::net::{IpAddr, SocketAddr};
@@ -11,6 +13,7 @@ use std::time::Duration;
 
 use clap::{Args, Parser, Subcommand, ValueEnum};
 
+pub use self::addresses::{AddressArgs, ProviderName};
 use crate::cluster::{Credentials, InCluster, MIN_DURATION, Scope};
 use crate::snapshot::ObjectName;
 
@@ -109,6 +112,9 @@ pub struct ServeArgs {
 
     #[command(flatten)]
     pub cluster: ClusterArgs,
+
+    #[command(flatten)]
+    pub address: AddressArgs,
 
     /// Which data paths may be used.
     #[arg(long, value_enum, default_value = "auto", env = "GATEWAY_AGENT_DATAPATH")]

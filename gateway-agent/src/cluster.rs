@@ -24,6 +24,7 @@ mod feed;
 mod intake;
 mod kinds;
 mod lease;
+mod provision;
 mod scope;
 mod status;
 mod stored;
@@ -47,11 +48,13 @@ pub use self::board::{Board, LeaseRecord, Restart, StoredRecord, WatchKey, Watch
 pub use self::client::{Api, ApiError, ConnectError, Credentials, ErrorClass, InCluster, Patch};
 pub use self::client::{READ_DEADLINE, WRITE_DEADLINE};
 pub use self::lease::{Leadership, LeaseName, MIN_DURATION};
+pub use self::provision::{Counts, Problems};
 pub use self::scope::{ReplicaReport, ScopeFacts, ScopeWriter};
 pub use self::stored::StoredError;
 pub use self::sync::SyncGate;
 
 use self::feed::{Feed, QUEUE};
+use self::provision::Provisioner;
 use self::supervise::{Discovery, Shared, Supervisor, classes_key, follow_classes, follow_labels, key};
 use crate::api::Object;
 use crate::api::{Kind, ObjectId};
@@ -129,6 +132,8 @@ pub struct Setup {
     pub controller_name: Arc<str>,
     /// Where the agent itself runs.
     pub own_namespace: Arc<str>,
+    /// Whether its replicas' addresses are of use, which EndpointSlices there tell.
+    pub needs_replicas: bool,
     /// Of this process and no other.
     pub identity: String,
     pub lease_duration: Duration,
@@ -158,6 +163,8 @@ pub struct Handles {
     pub selectors: latest::Sender<bool>,
     /// What the writers are to bring about.
     pub desired: latest::Sender<Arc<Desired>>,
+    /// What keeps Services and EndpointSlices from being as they should be.
+    pub problems: latest::Receiver<Arc<Problems>>,
     /// What the writers count.
     pub numbers: WriterNumbers,
 }
@@ -167,6 +174,7 @@ pub struct Handles {
 pub struct WriterNumbers {
     pub status: Rc<RefCell<StatusNumbers>>,
     pub events: Rc<RefCell<EventNumbers>>,
+    pub provision: Rc<RefCell<Counts>>,
 }
 
 /// Starts to watch and to compete for the leases. Must run inside a `LocalSet`.
@@ -196,9 +204,27 @@ pub fn start(api: &Api, setup: &Setup) -> Result<(Cluster, Handles), StoredError
         duration: setup.lease_duration,
     };
     let (leases, leadership) = lease::start(api, &board, &lease_setup);
-    let (desired, numbers, observer) = start_writers(api, setup, &leadership, &mut tasks);
+    let Writers { desired, problems, numbers, observer } = start_writers(api, setup, &leadership, &mut tasks);
     let feed = Feed::new(sender, board.clone(), recorder, setup.watch_idle).observed_by(observer);
     let shared = Shared { api: api.clone(), feed, discovery: Rc::new(Discovery::default()) };
+    let expected = start_watches(setup, &shared, &selected, &mut tasks);
+    let names = setup.class_names.iter().cloned().collect();
+    tasks.spawn_local(follow_classes(shared, names, setup.controller_name.clone()));
+    tasks.spawn_local(follow_health(api.clone()));
+    let gate = SyncGate::new(expected);
+    Ok((
+        Cluster { tasks, leases, recording },
+        Handles { changes, board, leadership, gate, restored, selectors, desired, problems, numbers },
+    ))
+}
+
+/// Starts to watch what the scope holds; what has to be seen before anything may be written.
+fn start_watches(
+    setup: &Setup,
+    shared: &Shared,
+    selected: &latest::Receiver<bool>,
+    tasks: &mut JoinSet<()>,
+) -> Vec<WatchKey> {
     let mut expected = vec![classes_key()];
     match &setup.scope {
         Scope::All => {
@@ -213,27 +239,32 @@ pub fn start(api: &Api, setup: &Setup) -> Result<(Cluster, Handles), StoredError
                 tasks.spawn_local(supervisor.run());
                 tasks.spawn_local(follow_labels(shared.clone(), namespace.clone(), selected.clone()));
             }
+            let own = &setup.own_namespace;
+            if setup.needs_replicas && !namespaces.contains(own) {
+                expected.push(key(Kind::EndpointSlice, Some(own)));
+                let supervisor = Supervisor::new(shared.clone(), Some(own.clone()), &[Kind::EndpointSlice]);
+                tasks.spawn_local(supervisor.run());
+            }
         }
     }
-    let names = setup.class_names.iter().cloned().collect();
-    tasks.spawn_local(follow_classes(shared, names, setup.controller_name.clone()));
-    tasks.spawn_local(follow_health(api.clone()));
-    let gate = SyncGate::new(expected);
-    Ok((
-        Cluster { tasks, leases, recording },
-        Handles { changes, board, leadership, gate, restored, selectors, desired, numbers },
-    ))
+    expected
 }
 
-/// Starts the writers of status and of Events.
-fn start_writers(
-    api: &Api,
-    setup: &Setup,
-    leadership: &Leadership,
-    tasks: &mut JoinSet<()>,
-) -> (latest::Sender<Arc<Desired>>, WriterNumbers, status::Observer) {
+/// The ends of the writers.
+struct Writers {
+    desired: latest::Sender<Arc<Desired>>,
+    problems: latest::Receiver<Arc<Problems>>,
+    numbers: WriterNumbers,
+    observer: status::Observer,
+}
+
+/// Starts the writers of status, of Events and of what Gateways need.
+fn start_writers(api: &Api, setup: &Setup, leadership: &Leadership, tasks: &mut JoinSet<()>) -> Writers {
     let (sender, desired) = latest::channel(Arc::default());
     let numbers = WriterNumbers::default();
+    let (provisioner, problems) =
+        Provisioner::new(api.clone(), leadership.clone(), desired.clone(), numbers.provision.clone());
+    tasks.spawn_local(provisioner.run());
     let (events, event_sender) =
         events::channel(api, &setup.controller_name, &setup.identity, numbers.events.clone());
     let (observer, writer) = status::new(status::Setup {
@@ -247,7 +278,7 @@ fn start_writers(
     });
     tasks.spawn_local(writer.run());
     tasks.spawn_local(event_sender.run());
-    (sender, numbers, observer)
+    Writers { desired: sender, problems, numbers, observer }
 }
 
 impl Cluster {

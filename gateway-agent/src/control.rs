@@ -6,8 +6,9 @@
 use std::net::IpAddr;
 use std::sync::Arc;
 
+use crate::addresses::Missing;
 use crate::api::Object;
-use crate::cluster::{Change, Desired, SyncGate, WatchKey};
+use crate::cluster::{Change, Desired, Problems, SyncGate, WatchKey};
 use crate::manifests::Load;
 use crate::metrics::Metrics;
 use crate::provision::Wanted;
@@ -165,9 +166,30 @@ impl Control {
             return false;
         }
         self.config.local_addresses = addresses;
-        // Before everything was seen the store is neither what was restored nor what there is.
-        let is_consistent = self.is_synced() || self.store.version() == self.translated;
-        self.is_loaded && is_consistent && self.translate()
+        self.is_consistent() && self.translate()
+    }
+
+    /// Takes what keeps Services from being written. True when a new snapshot was published.
+    pub fn provision_problems(&mut self, problems: Arc<Problems>) -> bool {
+        if problems == self.config.provision_problems {
+            return false;
+        }
+        self.config.provision_problems = problems;
+        self.is_consistent() && self.translate()
+    }
+
+    /// Takes which addresses of the pool do not arrive. True when a new snapshot was published.
+    pub fn undelivered(&mut self, missing: Arc<Missing>) -> bool {
+        if missing == self.config.undelivered {
+            return false;
+        }
+        self.config.undelivered = missing;
+        self.is_consistent() && self.translate()
+    }
+
+    /// Before everything was seen the store may be neither what was restored nor what there is.
+    fn is_consistent(&self) -> bool {
+        self.is_loaded && (self.is_synced() || self.store.version() == self.translated)
     }
 
     /// Brings the snapshot up to date. True when a new one was published.

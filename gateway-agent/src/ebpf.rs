@@ -101,6 +101,11 @@ pub fn wants_holder(mode: DatapathMode, bpffs: Option<&std::path::Path>) -> bool
     mode != DatapathMode::Userspace && bpffs.is_none() && probe::obstacle().is_none()
 }
 
+/// Makes the permitted capabilities of the kernel path effective, for this thread and those that it starts.
+pub fn raise_capabilities() -> std::io::Result<()> {
+    capabilities::raise()
+}
+
 /// Loads or adopts, and attaches. See the module.
 pub fn start(setup: Setup) -> Result<Ebpf, StartError> {
     let mode = setup.mode;

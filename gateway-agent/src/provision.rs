@@ -61,9 +61,6 @@ pub struct ServiceDefaults {
     pub target_ports: RangeInclusive<u16>,
     /// `--pod-selector`: the labels of the agent's pods, for Services in their own namespace.
     pub pod_selector: BTreeMap<Arc<str>, Arc<str>>,
-    /// `--agent-service`: a headless Service over the agent's pods, in their namespace. Its EndpointSlices tell the
-    /// addresses of the replicas.
-    pub agent_service: Arc<str>,
     /// `--address-pool`: what a load balancer can be asked for. Empty: anything, the load balancer decides.
     pub askable: Vec<IpRange>,
     /// The addresses of this pod's node, for Services of type NodePort.
@@ -76,13 +73,7 @@ impl Default for ServiceDefaults {
             ("app.kubernetes.io/component".into(), "agent".into()),
             ("app.kubernetes.io/name".into(), "gateway-agent".into()),
         ]);
-        Self {
-            target_ports: TARGET_PORTS,
-            pod_selector,
-            agent_service: "gateway-agent".into(),
-            askable: Vec::new(),
-            node_addresses: Vec::new(),
-        }
+        Self { target_ports: TARGET_PORTS, pod_selector, askable: Vec::new(), node_addresses: Vec::new() }
     }
 }
 

@@ -40,6 +40,7 @@ use steering::Steering;
 
 use crate::drain::Drain;
 use crate::metrics::Metrics;
+use crate::provision::IpRange;
 use crate::snapshot::Publisher;
 use crate::status::Applied;
 
@@ -54,6 +55,8 @@ pub struct ProxyConfig {
     /// For the choice of backends; not a secret.
     pub seed: u64,
     pub timeouts: Timeouts,
+    /// Addresses that no interface has and that arrive all the same.
+    pub pool: Arc<[IpRange]>,
 }
 
 #[derive(Debug, thiserror::Error)]
@@ -106,6 +109,7 @@ impl Proxy {
             reader: publisher.reader(),
             drain: config.drain,
             steering: config.steering,
+            pool: config.pool,
             workers: commands,
             applied: sender,
         }));

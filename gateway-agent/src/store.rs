@@ -314,6 +314,15 @@ impl Store {
         self.slices.get(name).map(|entry| &entry.object)
     }
 
+    /// Whether an agent made it for a Gateway.
+    pub fn is_managed(&self, id: &ObjectId) -> bool {
+        match id.kind {
+            Kind::EndpointSlice => self.managed_slices.contains(&id.name),
+            Kind::Service => self.managed_services.contains(&id.name),
+            _ => false,
+        }
+    }
+
     /// The Services that agents made for Gateways.
     pub fn managed_services(&self) -> impl Iterator<Item = (&ObjectName, &Service, &Managed)> {
         self.managed_services.iter().filter_map(|name| {

@@ -235,6 +235,7 @@ fn run_proxy(snapshot: Snapshot) {
         let publisher = Publisher::default();
         publisher.publish(Arc::new(snapshot));
         let config = ProxyConfig {
+            pool: Default::default(),
             workers: std::num::NonZeroUsize::MIN,
             drain: Drain::default(),
             metrics: Arc::new(Metrics::default()),

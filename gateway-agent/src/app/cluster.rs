@@ -14,11 +14,12 @@ use super::worker;
 use crate::api::Object;
 use crate::args::{ClusterArgs, ServeArgs};
 use crate::cluster::{
-    self, Api, Board, Change, Cluster, Credentials, Desired, Leadership, ReplicaReport, ScopeFacts,
+    self, Api, Board, Change, Cluster, Credentials, Desired, Leadership, Problems, ReplicaReport, ScopeFacts,
     ScopeWriter, Setup, SyncGate, WatchState, WriterNumbers, Writing,
 };
 use crate::control::Control;
 use crate::metrics::ClusterNumbers;
+use crate::provision::AddressProvider;
 use crate::translate::Watched;
 
 /// Changes that are translated together: more than that wait their turn, so that a signal is heard in between.
@@ -36,6 +37,7 @@ pub(super) struct Running {
     changes: mpsc::Receiver<Vec<Change>>,
     selectors: watch::Sender<bool>,
     desired: watch::Sender<Arc<Desired>>,
+    problems: watch::Receiver<Arc<Problems>>,
     has_state_dir: bool,
     numbers: WriterNumbers,
     /// Where, for which classes, and as which replica the scope is told.
@@ -46,10 +48,20 @@ pub(super) struct Running {
     before: Option<(Watched, SyncGate, Vec<Object>)>,
 }
 
-/// Starts the watches and the competition for the leases.
-pub(super) async fn start(args: &ServeArgs, credentials: &Credentials) -> anyhow::Result<Running> {
+/// What the API and its writers tell.
+pub(super) enum Told {
+    Changes(Vec<Change>),
+    Problems(Arc<Problems>),
+}
+
+/// Starts the watches, the competition for the leases and the writers.
+pub(super) async fn start(
+    args: &ServeArgs,
+    credentials: &Credentials,
+    provider: &AddressProvider,
+) -> anyhow::Result<Running> {
     let api = Api::new(credentials).await.context("cannot use the Kubernetes API")?;
-    let setup = setup(args, &api);
+    let setup = setup(args, &api, provider);
     tracing::info!(scope = %scope(&setup.scope), identity = %setup.identity, "watching the Kubernetes API");
     let (cluster, handles) = cluster::start(&api, &setup).context("--state-dir")?;
     Ok(Running {
@@ -60,6 +72,7 @@ pub(super) async fn start(args: &ServeArgs, credentials: &Credentials) -> anyhow
         changes: handles.changes,
         selectors: handles.selectors,
         desired: handles.desired,
+        problems: handles.problems,
         has_state_dir: setup.state_dir.is_some(),
         numbers: handles.numbers,
         before: Some((watched(&setup.scope), handles.gate, handles.restored)),
@@ -69,7 +82,7 @@ pub(super) async fn start(args: &ServeArgs, credentials: &Credentials) -> anyhow
     })
 }
 
-fn setup(args: &ServeArgs, api: &Api) -> Setup {
+fn setup(args: &ServeArgs, api: &Api, provider: &AddressProvider) -> Setup {
     let ClusterArgs { pod_namespace, state_dir, lease_duration, watch_idle_timeout, .. } = &args.cluster;
     let own_namespace = pod_namespace.as_deref().map_or_else(|| api.namespace().clone(), Arc::from);
     let host = replica(args);
@@ -78,6 +91,8 @@ fn setup(args: &ServeArgs, api: &Api) -> Setup {
         class_names: args.gateway_class_names.iter().map(|name| Arc::from(&**name)).collect(),
         controller_name: Arc::from(&*args.controller_name),
         own_namespace,
+        // A process outside of the cluster has no replicas there.
+        needs_replicas: !matches!(provider, AddressProvider::Pool(_)) && pod_namespace.is_some(),
         // A restarted container has the pod's name too, and must not take its predecessor's lease for its own.
         identity: format!("{host}_{:016x}", worker::seed()),
         lease_duration: Duration::from_secs(*lease_duration),
@@ -123,15 +138,21 @@ impl Running {
         control.await_sync(watched, gate, &restored);
     }
 
-    /// All changes that wait, so that they are translated together; `None` when none comes any more. Cancellation-safe.
-    pub(super) async fn next(&mut self) -> Option<Vec<Change>> {
-        let mut changes = self.changes.recv().await?;
+    /// All changes that wait, so that they are translated together, or what keeps writes from being made; `None` when
+    /// nothing comes any more. Cancellation-safe.
+    pub(super) async fn next(&mut self) -> Option<Told> {
+        let mut changes = tokio::select! {
+            changes = self.changes.recv() => changes?,
+            Ok(()) = self.problems.changed() => {
+                return Some(Told::Problems(self.problems.borrow_and_update().clone()));
+            }
+        };
         while changes.len() < MAX_BATCH
             && let Ok(more) = self.changes.try_recv()
         {
             changes.extend(more);
         }
-        Some(changes)
+        Some(Told::Changes(changes))
     }
 
     /// Tells the watches and the writers what `control` reported last.
@@ -266,6 +287,7 @@ impl ClusterView {
             ]),
             status: self.numbers.status.borrow().clone(),
             events_written: *self.numbers.events.borrow(),
+            provisioned: self.numbers.provision.borrow().clone(),
             ..ClusterNumbers::default()
         };
         let mut states: BTreeMap<_, u64> = BTreeMap::new();

@@ -15,23 +15,25 @@ use tokio::sync::watch;
 use tokio::task::{JoinHandle, LocalSet, spawn_local};
 use tokio::time::{Instant, Sleep};
 
-use super::cluster::{self, Running};
+use super::cluster::{self, Running, Told};
+use super::deliver::{Delivered, pool, raise_capabilities};
 use super::report::{self, AdminSource};
 use super::scope;
-use crate::addresses::{self, Interfaces};
+use crate::addresses::{self, Interfaces, Missing};
 use crate::admin;
 use crate::args::{ServeArgs, Source};
-use crate::cluster::Change;
+use crate::cluster::{Change, Problems};
 use crate::control::Control;
 use crate::drain::Drain;
 use crate::ebpf::{self, Ebpf};
 use crate::holder::Client;
 use crate::manifests::{self, Load, WatchError};
 use crate::metrics::Metrics;
+use crate::provision::AddressProvider;
 use crate::proxy::{Proxy, ProxyConfig, Timeouts};
 use crate::snapshot::Publisher;
 use crate::status::Applied;
-use crate::translate::Config;
+use crate::translate::{Config, PodIdentity};
 
 /// How long a condition may wait for the data paths before it is shown as it is: a change is in force within
 /// milliseconds, so the table shows no Pending that is gone before it can be read.
@@ -40,6 +42,7 @@ const REPORT_PATIENCE: Duration = Duration::from_secs(1);
 /// Serves until a signal, then drains.
 pub(super) fn run(args: &ServeArgs) -> anyhow::Result<()> {
     let source = args.source().map_err(|missing| anyhow!(missing))?;
+    let provider = args.provider().map_err(|misfit| anyhow!(misfit))?;
     if let Source::Manifests(dir) = &source {
         ensure!(dir.is_dir(), "--manifests {}: not a folder", dir.display());
     }
@@ -51,18 +54,19 @@ pub(super) fn run(args: &ServeArgs) -> anyhow::Result<()> {
         .max_blocking_threads(4)
         .build()
         .context("cannot start the control runtime")?;
-    LocalSet::new().block_on(&runtime, serve(args, source))
+    LocalSet::new().block_on(&runtime, serve(args, source, provider))
 }
 
 /// What the control loop waits for.
 struct Inputs {
     feed: Feed,
     interfaces: watch::Receiver<Arc<Interfaces>>,
+    undelivered: watch::Receiver<Arc<Missing>>,
     proxy: watch::Receiver<Arc<Applied>>,
     kernel: watch::Receiver<Arc<Applied>>,
 }
 
-async fn serve(args: &ServeArgs, source: Source) -> anyhow::Result<()> {
+async fn serve(args: &ServeArgs, source: Source, provider: AddressProvider) -> anyhow::Result<()> {
     let drain = Drain::default();
     let metrics = Arc::new(Metrics::default());
     let publisher = Publisher::default();
@@ -71,6 +75,7 @@ async fn serve(args: &ServeArgs, source: Source) -> anyhow::Result<()> {
 
     // Before any thread: they inherit the capabilities that it raises.
     let ebpf = start_ebpf(args)?;
+    raise_capabilities(&pool(&provider));
     let admin_listener = admin::bind(args.admin_address)
         .await
         .with_context(|| format!("--admin-address {}", args.admin_address))?;
@@ -82,13 +87,16 @@ async fn serve(args: &ServeArgs, source: Source) -> anyhow::Result<()> {
             steering: ebpf.steering(),
             seed: seed(),
             timeouts: Timeouts::default(),
+            pool: pool(&provider).into(),
         },
         &publisher,
     )?;
-    let config = config(args, interfaces.borrow().external());
+    let delivered = Delivered::start(pool(&provider), publisher.reader(), &interfaces);
+    let config = Config { provider: provider.clone(), ..config(args, interfaces.borrow().external()) };
     let control = Rc::new(RefCell::new(Control::new(config, publisher, metrics.clone())));
-    let feed = Feed::start(args, &source, &control).await?;
-    let mut inputs = Inputs { feed, interfaces, proxy: proxy.applied(), kernel: ebpf.applied() };
+    let feed = Feed::start(args, &source, &provider, &control).await?;
+    let undelivered = delivered.missing.clone();
+    let mut inputs = Inputs { feed, interfaces, undelivered, proxy: proxy.applied(), kernel: ebpf.applied() };
     let source = AdminSource {
         control: control.clone(),
         proxy: inputs.proxy.clone(),
@@ -112,6 +120,8 @@ async fn serve(args: &ServeArgs, source: Source) -> anyhow::Result<()> {
 
     let feed = control_loop(&control, inputs).await?;
     let (ended, ()) = tokio::join!(shut_down(args, &drain, proxy, kernel), feed.stop());
+    // Connections of the drain arrive by these addresses too.
+    delivered.stop().await;
     ended
 }
 
@@ -125,14 +135,20 @@ enum Feed {
 enum News {
     Load(Arc<Load>),
     Changes(Vec<Change>),
+    Problems(Arc<Problems>),
 }
 
 impl Feed {
-    async fn start(args: &ServeArgs, source: &Source, control: &RefCell<Control>) -> anyhow::Result<Self> {
+    async fn start(
+        args: &ServeArgs,
+        source: &Source,
+        provider: &AddressProvider,
+        control: &RefCell<Control>,
+    ) -> anyhow::Result<Self> {
         match source {
             Source::Manifests(dir) => Ok(Self::manifests(dir)),
             Source::Cluster(credentials) => {
-                let mut started = cluster::start(args, credentials).await?;
+                let mut started = cluster::start(args, credentials, provider).await?;
                 started.restore(&mut control.borrow_mut());
                 Ok(Self::Cluster(Box::new(started)))
             }
@@ -154,8 +170,11 @@ impl Feed {
                 }
             }
             Self::Cluster(running) => {
-                if let Some(changes) = running.next().await {
-                    return News::Changes(changes);
+                if let Some(told) = running.next().await {
+                    return match told {
+                        Told::Changes(changes) => News::Changes(changes),
+                        Told::Problems(problems) => News::Problems(problems),
+                    };
                 }
             }
         }
@@ -215,12 +234,20 @@ async fn control_loop(control: &RefCell<Control>, mut inputs: Inputs) -> anyhow:
                     News::Changes(changes) => {
                         control.borrow_mut().objects(changes);
                     }
+                    News::Problems(problems) => {
+                        control.borrow_mut().provision_problems(problems);
+                    }
                 }
                 false
             }
             Ok(()) = inputs.interfaces.changed() => {
                 let addresses = inputs.interfaces.borrow_and_update().external();
                 control.borrow_mut().local_addresses(addresses);
+                false
+            }
+            Ok(()) = inputs.undelivered.changed() => {
+                let missing = inputs.undelivered.borrow_and_update().clone();
+                control.borrow_mut().undelivered(missing);
                 false
             }
             Ok(()) = inputs.proxy.changed() => false,
@@ -295,6 +322,13 @@ pub(super) fn config(args: &ServeArgs, local_addresses: Vec<IpAddr>) -> Config {
         gateway_class_names: args.gateway_class_names.clone(),
         controller_name: args.controller_name.clone(),
         gateway: args.cluster.gateway.clone(),
+        local_endpoints: args.cluster.local_endpoints,
+        own_pod: PodIdentity {
+            namespace: args.cluster.pod_namespace.as_deref().unwrap_or_default().into(),
+            ips: args.cluster.pod_ips.clone(),
+            node: args.cluster.node_name.as_deref().map(Arc::from),
+            service: args.address.agent_service.as_str().into(),
+        },
         addresses: args.addresses.clone(),
         local_addresses,
         admin_port: args.admin_address.port(),

@@ -133,6 +133,11 @@ impl Api {
         self.call(request(Method::DELETE, path, None, Bytes::new())?, WRITE_DEADLINE).await.map(drop)
     }
 
+    /// Deletes the object at `path`, by `DeleteOptions`: only the one of a certain UID, for example.
+    pub async fn delete_with(&self, path: &str, options: &impl Serialize) -> Result<(), ApiError> {
+        self.write::<serde_json::Value>(Method::DELETE, path, "application/json", options).await.map(drop)
+    }
+
     /// Opens the answer to a GET of `path` that has no end of its own; the deadline is for its head.
     pub(super) async fn stream(&self, path: &str) -> Result<Body, ApiError> {
         let request = request(Method::GET, path, None, Bytes::new())?;

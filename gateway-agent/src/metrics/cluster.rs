@@ -2,6 +2,8 @@
 //!
 //! Labels are kinds, states and reasons of our own, and what the command line names: none comes from an object.
 
+use std::collections::BTreeMap;
+
 use prometheus_client::encoding::{DescriptorEncoder, EncodeLabelSet};
 
 use super::encode::{Series, counters, gauges};
@@ -26,6 +28,8 @@ pub struct ClusterNumbers {
     /// Objects whose present version cannot be read, and all that there were.
     pub malformed: u64,
     pub malformed_total: u64,
+    /// Kind, verb, whether it was done: how many such writes there were.
+    pub provisioned: BTreeMap<(&'static str, &'static str, bool), u64>,
     /// Namespace, class, and whether this agent writes there.
     pub leases: Vec<(String, String, bool)>,
     pub status: StatusNumbers,
@@ -52,6 +56,13 @@ struct KindLabels {
 }
 
 #[derive(Clone, Debug, PartialEq, Eq, Hash, EncodeLabelSet)]
+struct WriteLabels {
+    kind: &'static str,
+    verb: &'static str,
+    result: &'static str,
+}
+
+#[derive(Clone, Debug, PartialEq, Eq, Hash, EncodeLabelSet)]
 struct LeaseLabels {
     namespace: String,
     class: String,
@@ -71,6 +82,12 @@ impl ClusterNumbers {
         gauges(encoder, "malformed_objects", help, one(self.malformed))?;
         let help = "Versions of objects that could not be read";
         counters(encoder, "malformed_versions", help, None, one(self.malformed_total))?;
+        let write = |((kind, verb, is_done), count): (&(&'static str, &'static str, bool), &u64)| {
+            let result = if *is_done { "done" } else { "failed" };
+            (WriteLabels { kind, verb, result }, *count)
+        };
+        let help = "Writes of Services and EndpointSlices of Gateways";
+        counters(encoder, "provision_writes", help, None, self.provisioned.iter().map(write).collect())?;
         let lease = |(namespace, class, is_held): &(String, String, bool)| {
             (LeaseLabels { namespace: namespace.clone(), class: class.clone() }, u64::from(*is_held))
         };

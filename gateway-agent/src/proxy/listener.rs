@@ -3,7 +3,7 @@
 //! Runs on the control runtime. Does not accept; the sockets go to the workers.
 
 use std::collections::BTreeMap;
-use std::net::TcpListener;
+use std::net::{IpAddr, TcpListener};
 use std::os::fd::AsFd as _;
 use std::sync::Arc;
 use std::time::Duration;
@@ -13,10 +13,11 @@ use tokio::time::Instant;
 
 use super::flow::is_usable;
 use super::limits::{RETRY_MAX, RETRY_MIN};
-use super::socket::{self, SocketError, Sockets};
+use super::socket::{self, Reach, SocketError, Sockets};
 use super::steering::Steering;
 use super::worker::Command;
 use crate::drain::Drain;
+use crate::provision::IpRange;
 use crate::snapshot::{Listener, ListenerKey, Protocol, Reader, Snapshot, Transport};
 use crate::status::{Applied, Served};
 
@@ -26,6 +27,8 @@ pub(super) struct Listeners {
     pub reader: Reader,
     pub drain: Drain,
     pub steering: Option<Arc<dyn Steering>>,
+    /// Addresses that no interface has and that arrive all the same.
+    pub pool: Arc<[IpRange]>,
     pub workers: Vec<mpsc::Sender<Command>>,
     pub applied: watch::Sender<Arc<Applied>>,
 }
@@ -51,6 +54,7 @@ type Acknowledgements = Vec<oneshot::Receiver<()>>;
 
 struct Manager {
     steering: Option<Arc<dyn Steering>>,
+    pool: Arc<[IpRange]>,
     workers: Vec<mpsc::Sender<Command>>,
     open: BTreeMap<ListenerKey, Mechanism>,
     /// Listeners without usable endpoints whose port was found free.
@@ -62,9 +66,10 @@ struct Manager {
 /// Follows the snapshots until the drain begins; then closes what steering leads to. The workers close their sockets
 /// by themselves.
 pub(super) async fn run(listeners: Listeners) {
-    let Listeners { mut reader, drain, steering, workers, applied } = listeners;
+    let Listeners { mut reader, drain, steering, pool, workers, applied } = listeners;
     let mut manager = Manager {
         steering,
+        pool,
         workers,
         open: BTreeMap::new(),
         refusing: BTreeMap::new(),
@@ -209,18 +214,24 @@ impl Manager {
             return Ok(());
         }
         let is_steered = key.transport == Transport::Tcp && self.steering.is_some();
-        match socket::probe(key) {
+        match socket::probe(key, self.reach(key)) {
             // Neither the right to bind nor an address of one's own is needed there.
             Err(SocketError::Privileged { .. } | SocketError::NoSuchAddress { .. }) if is_steered => Ok(()),
             result => result,
         }
     }
 
+    /// Whether the address is one of the interfaces'.
+    fn reach(&self, key: ListenerKey) -> Reach {
+        let is_of_pool = |address: IpAddr| self.pool.iter().any(|range: &IpRange| range.contains(address));
+        if key.address.is_some_and(is_of_pool) { Reach::Routed } else { Reach::Assigned }
+    }
+
     async fn open(&self, key: ListenerKey, opening: &mut Acknowledgements) -> Result<Mechanism, SocketError> {
         self.check(key)?;
         let (mechanism, sockets) = match self.steer(key) {
             Some(sockets) => (Mechanism::Steering, sockets),
-            None => (Mechanism::Bind, socket::bind(key, self.workers.len())?),
+            None => (Mechanism::Bind, socket::bind(key, self.reach(key), self.workers.len())?),
         };
         for (worker, sockets) in self.workers.iter().zip(sockets) {
             let (done, acknowledged) = oneshot::channel();

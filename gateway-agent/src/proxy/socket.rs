@@ -59,16 +59,25 @@ pub(super) enum Sockets {
     Udp(UdpSocket),
 }
 
+/// How what is sent to a listener's address comes here.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(super) enum Reach {
+    /// An interface has it.
+    Assigned,
+    /// By a local route, or somebody else's doing: the kernel is not asked whether it knows the address.
+    Routed,
+}
+
 /// Sockets bound to `key` for `n` workers, all or none.
-pub(super) fn bind(key: ListenerKey, n: usize) -> Result<Vec<Sockets>, SocketError> {
+pub(super) fn bind(key: ListenerKey, reach: Reach, n: usize) -> Result<Vec<Sockets>, SocketError> {
     // Members of one SO_REUSEPORT group; the kernel spreads connections and flows over them.
-    (0..n).map(|_| bind_one(key, Sharing::Group).and_then(|socket| listening(key, socket))).collect()
+    (0..n).map(|_| bind_one(key, reach, Sharing::Group).and_then(|socket| listening(key, socket))).collect()
 }
 
 /// Whether `key` could be bound by us alone: members of a group would not notice another group of the same user.
-pub(super) fn probe(key: ListenerKey) -> Result<(), SocketError> {
+pub(super) fn probe(key: ListenerKey, reach: Reach) -> Result<(), SocketError> {
     // Binding is enough: SO_REUSEADDR lets sockets share a port only while none of them listens.
-    bind_one(key, Sharing::Alone).map(drop)
+    bind_one(key, reach, Sharing::Alone).map(drop)
 }
 
 /// Sockets for `n` workers that steering leads to: bound to loopback ports of the kernel's choice. The second of each
@@ -135,17 +144,19 @@ enum Sharing {
     Group,
 }
 
-fn bind_one(key: ListenerKey, sharing: Sharing) -> Result<Socket, SocketError> {
+fn bind_one(key: ListenerKey, reach: Reach, sharing: Sharing) -> Result<Socket, SocketError> {
     let port = key.port.get();
     let result = match key.address {
-        Some(address) => bound(key.transport, SocketAddr::new(address, port), sharing),
+        Some(address) => bound(key.transport, SocketAddr::new(address, port), reach, sharing),
         // One socket for both families; IPv4 alone where the kernel has no IPv6.
-        None => match bound(key.transport, SocketAddr::new(Ipv6Addr::UNSPECIFIED.into(), port), sharing) {
-            Err(error) if is_family_missing(&error) => {
-                bound(key.transport, SocketAddr::new(Ipv4Addr::UNSPECIFIED.into(), port), sharing)
+        None => {
+            match bound(key.transport, SocketAddr::new(Ipv6Addr::UNSPECIFIED.into(), port), reach, sharing) {
+                Err(error) if is_family_missing(&error) => {
+                    bound(key.transport, SocketAddr::new(Ipv4Addr::UNSPECIFIED.into(), port), reach, sharing)
+                }
+                result => result,
             }
-            result => result,
-        },
+        }
     };
     result.map_err(|error| SocketError::new(key, error))
 }
@@ -154,7 +165,7 @@ fn is_family_missing(error: &io::Error) -> bool {
     error.raw_os_error() == Some(libc::EAFNOSUPPORT) || error.kind() == io::ErrorKind::AddrNotAvailable
 }
 
-fn bound(transport: Transport, address: SocketAddr, sharing: Sharing) -> io::Result<Socket> {
+fn bound(transport: Transport, address: SocketAddr, reach: Reach, sharing: Sharing) -> io::Result<Socket> {
     let domain = Domain::for_address(address);
     let socket = match transport {
         Transport::Tcp => tcp_socket(domain, sharing)?,
@@ -162,6 +173,10 @@ fn bound(transport: Transport, address: SocketAddr, sharing: Sharing) -> io::Res
     };
     if address.is_ipv6() {
         socket.set_only_v6(!address.ip().is_unspecified())?;
+    }
+    if reach == Reach::Routed {
+        // Local routes are enough to bind an IPv4 address, but not an IPv6 one (`__inet6_bind` looks at interfaces).
+        if address.is_ipv6() { socket.set_freebind_v6(true)? } else { socket.set_freebind_v4(true)? }
     }
     socket.bind(&address.into())?;
     Ok(socket)

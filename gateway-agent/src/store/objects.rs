@@ -44,7 +44,8 @@ impl Meta {
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Gateway {
     pub meta: Meta,
-    /// Absent from manifests of a folder.
+    /// Absent from manifests of a folder. Taken for absent while the Gateway is being deleted: nothing is made for it
+    /// any more, or it would be made anew while the garbage collector takes it away.
     pub uid: Option<Arc<str>>,
     pub class: Arc<str>,
     pub listeners: Vec<Arc<ListenerSpec>>,

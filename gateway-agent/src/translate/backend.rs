@@ -92,6 +92,7 @@ impl Endpoints {
     fn get(
         &mut self,
         store: &Store,
+        config: &Config,
         service: ObjectName,
         port: &ServicePort,
         transport: Transport,
@@ -103,7 +104,7 @@ impl Endpoints {
         let fresh = EndpointSet {
             service: key.0.clone(),
             port: port.port,
-            addresses: usable(store, &key.0, &port.name, transport),
+            addresses: usable(store, config, &key.0, &port.name, transport),
         };
         let before = self.known.remove(&key).map(|known| known.set).filter(|set| **set == fresh);
         let set = before.unwrap_or_else(|| Arc::new(fresh));
@@ -198,13 +199,19 @@ impl Resolver<'_> {
         if route == RouteKind::Http && self.cover.holds(&service, &service_port.name) {
             return Ok(None);
         }
-        Ok(Some(self.endpoints.get(self.store, service, service_port, transport)))
+        Ok(Some(self.endpoints.get(self.store, self.config, service, service_port, transport)))
     }
 }
 
 /// The union over the Service's slices, each with its own number for the port of that *name* (O42, O43). Ready
 /// endpoints, and only where there is none the terminating ones that still serve (O41).
-fn usable(store: &Store, service: &ObjectName, port_name: &str, transport: Transport) -> Arc<[SocketAddr]> {
+fn usable(
+    store: &Store,
+    config: &Config,
+    service: &ObjectName,
+    port_name: &str,
+    transport: Transport,
+) -> Arc<[SocketAddr]> {
     // Sorted and without duplicates; whether any slice holds the endpoint ready.
     let mut found: BTreeMap<SocketAddr, bool> = BTreeMap::new();
     for slice in store.slices(service) {
@@ -216,7 +223,8 @@ fn usable(store: &Store, service: &ObjectName, port_name: &str, transport: Trans
         };
         for endpoint in &slice.endpoints {
             let can_be_dialled = !endpoint.address.is_unspecified() && !endpoint.address.is_multicast();
-            if can_be_dialled && (endpoint.ready || (endpoint.serving && endpoint.terminating)) {
+            let is_wanted = !config.local_endpoints || config.own_pod.ips.contains(&endpoint.address);
+            if can_be_dialled && is_wanted && (endpoint.ready || (endpoint.serving && endpoint.terminating)) {
                 let address = SocketAddr::new(endpoint.address, port.port);
                 *found.entry(address).or_default() |= endpoint.ready;
             }

@@ -15,6 +15,8 @@ pub struct Config {
     pub gateway_class_names: Vec<String>,
     pub controller_name: String,
     pub watched: Watched,
+    /// `--local-endpoints`: only endpoints of the agent's own pod are used.
+    pub local_endpoints: bool,
     /// `--gateway`: the only Gateway that is served.
     pub gateway: Option<ObjectName>,
     /// Of `gateway_class_names`, those whose GatewayClass names another controller: their Gateways are left alone.
@@ -43,6 +45,17 @@ pub struct PodIdentity {
     pub namespace: Arc<str>,
     pub ips: Vec<IpAddr>,
     pub node: Option<Arc<str>>,
+    /// `--agent-service`: a headless Service over the agent's pods, in their namespace. Its EndpointSlices tell the
+    /// addresses of the replicas.
+    pub service: Arc<str>,
+}
+
+impl PodIdentity {
+    /// The Service over the replicas; `None` without a cluster.
+    pub fn replicas(&self) -> Option<ObjectName> {
+        let is_in_cluster = !self.namespace.is_empty() && !self.service.is_empty();
+        is_in_cluster.then(|| ObjectName { namespace: self.namespace.clone(), name: self.service.clone() })
+    }
 }
 
 /// Where objects are read. What is elsewhere cannot be seen, and a reference to it is not permitted.
@@ -60,6 +73,7 @@ impl Default for Config {
             gateway_class_names: vec!["gateway-agent".into()],
             controller_name: "gateway-agent.dev/agent".into(),
             watched: Watched::All,
+            local_endpoints: false,
             gateway: None,
             foreign_classes: BTreeSet::new(),
             addresses: Vec::new(),

@@ -117,7 +117,7 @@ pub(super) fn plan(inputs: &Inputs<'_>, config: &Config) -> Vec<GatewayPlan> {
     let mut plans: Vec<GatewayPlan> =
         gateways.into_iter().map(|gateway| GatewayPlan::new(gateway, inputs, config)).collect();
     match &config.provider {
-        AddressProvider::Host => plans.iter_mut().for_each(|plan| host::place(plan, config)),
+        AddressProvider::Host => plans.iter_mut().for_each(|plan| host::place(plan, inputs, config)),
         AddressProvider::Service(defaults) => service::place(&mut plans, inputs, config, defaults),
         AddressProvider::Pool(pool) => pool::place(&mut plans, config, pool),
     }

@@ -2,6 +2,7 @@
 
 use std::cell::RefCell;
 use std::collections::BTreeSet;
+use std::net::IpAddr;
 use std::sync::Arc;
 
 use crate::api::{Kind, ObjectId};
@@ -24,6 +25,14 @@ impl<'a> Inputs<'a> {
     /// For what is not looked up by name; nothing is recorded.
     pub(super) const fn store(&self) -> &'a Store {
         self.store
+    }
+
+    /// The ready endpoints of a Service.
+    pub(super) fn ready_endpoints(&self, service: &ObjectName) -> Vec<IpAddr> {
+        // A change of its slices is told as one of the Service, whether or not there is one.
+        self.record(Kind::Service, service);
+        let endpoints = self.store.slices(service).flat_map(|slice| &slice.endpoints);
+        endpoints.filter(|endpoint| endpoint.ready).map(|endpoint| endpoint.address).collect()
     }
 
     pub(super) fn config_map(&self, name: &ObjectName) -> Option<&'a Arc<ConfigMap>> {

@@ -26,7 +26,7 @@ pub(super) fn plan(
 ) -> Vec<Wanted> {
     let mut planner = Planner { store, config, kept: HashSet::new(), wanted: Vec::new() };
     if let AddressProvider::Service(defaults) = &config.provider {
-        let endpoints = agent_endpoints(store, config, defaults);
+        let endpoints = agent_endpoints(store, config);
         for (gateway, place, targets) in targets(gateways, ports, store, config, defaults) {
             planner.gateway(gateway, place, &targets, defaults, &endpoints);
         }
@@ -182,11 +182,11 @@ impl Planner<'_> {
 }
 
 /// The agent's pods. Without a word of them, this one, which is certainly there.
-fn agent_endpoints(store: &Store, config: &Config, defaults: &ServiceDefaults) -> Vec<AgentEndpoint> {
+fn agent_endpoints(store: &Store, config: &Config) -> Vec<AgentEndpoint> {
     let pod = &config.own_pod;
-    let service = ObjectName { namespace: pod.namespace.clone(), name: defaults.agent_service.clone() };
-    let mut endpoints: Vec<AgentEndpoint> = store
-        .named_slices(&service)
+    let service = pod.replicas();
+    let slices = service.iter().flat_map(|service| store.named_slices(service));
+    let mut endpoints: Vec<AgentEndpoint> = slices
         .flat_map(|(_, slice)| &slice.endpoints)
         .map(|endpoint| AgentEndpoint {
             address: endpoint.address,
@@ -197,7 +197,9 @@ fn agent_endpoints(store: &Store, config: &Config, defaults: &ServiceDefaults) -
         })
         .collect();
     if endpoints.is_empty() {
-        endpoints.extend(pod.ips.iter().map(|address| AgentEndpoint {
+        // Outside of a cluster an agent has no pod, but addresses.
+        let own = if pod.ips.is_empty() { &config.local_addresses } else { &pod.ips };
+        endpoints.extend(own.iter().map(|address| AgentEndpoint {
             address: *address,
             ready: true,
             serving: true,

@@ -15,7 +15,7 @@ use super::inputs::Inputs;
 use super::listener::{ListenerPlan, Planner};
 use super::listener_set::{self, SetPlan};
 use super::provision;
-use crate::api::ObjectId;
+use crate::api::{Kind, ObjectId};
 use crate::provision::Wanted;
 use crate::provision::targets::PortKey;
 use crate::snapshot::{ListenerName, ObjectName};
@@ -94,6 +94,23 @@ impl Topology {
             ports.entry(&listener.name.gateway).or_default().extend(listener.port());
         }
         provision::plan(&self.gateways, &ports, store, config)
+    }
+
+    /// Whether what is to be written may be otherwise after a change of this object; `wanted` is what it was before.
+    pub(super) fn provisions_read(
+        &self,
+        id: &ObjectId,
+        wanted: &[Wanted],
+        store: &Store,
+        config: &Config,
+    ) -> bool {
+        let is_of_gateway =
+            |gateway: &GatewayPlan| gateway.service.as_ref().is_some_and(|place| place.name == id.name);
+        matches!(id.kind, Kind::EndpointSlice | Kind::Service)
+            && (store.is_managed(id)
+                || wanted.iter().any(|wanted| *wanted.change.name() == id.name)
+                || config.own_pod.replicas().is_some_and(|service| service == id.name)
+                || self.gateways.iter().any(is_of_gateway))
     }
 
     /// Whether it would come out differently after a change of this object.

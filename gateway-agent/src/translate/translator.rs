@@ -105,9 +105,9 @@ impl Translator {
         self.make_entries(&mut todo);
         self.set_parent_statuses(&todo);
         self.set_policy_statuses(&todo);
-        // Few objects, and compared with what is stored; the agent's own Services and slices are among these.
-        let is_stored = |id: &ObjectId| matches!(id.kind, Kind::EndpointSlice | Kind::Service);
-        if todo.topology || dirty.iter().any(is_stored) {
+        let wanted = &self.translation.provisions;
+        let is_read = |id: &ObjectId| self.topology.provisions_read(id, wanted, store, config);
+        if todo.topology || dirty.iter().any(is_read) {
             self.translation.provisions = self.topology.provisions(store, config);
         }
         self.translation.listeners = self.entries.listeners().clone();

@@ -20,13 +20,17 @@ const ADMIN_PORT: u16 = 9901;
 #[derive(Clone, Debug)]
 pub struct Options {
     pub way: Way,
+    /// `--address-provider`.
+    pub provider: &'static str,
+    /// Where it listens; empty: a loopback address of its own.
+    pub addresses: Vec<IpAddr>,
     pub state_dir: Option<PathBuf>,
     pub extra: Vec<String>,
 }
 
 impl Default for Options {
     fn default() -> Self {
-        Self { way: Way::Direct, state_dir: None, extra: Vec::new() }
+        Self { way: Way::Direct, provider: "host", addresses: Vec::new(), state_dir: None, extra: Vec::new() }
     }
 }
 
@@ -60,13 +64,18 @@ impl Agent {
             "userspace".into(),
             "--workers".into(),
             "1".into(),
-            "--address".into(),
-            address.to_string(),
+            "--address-provider".into(),
+            options.provider.into(),
             "--admin-address".into(),
             format!("{address}:{ADMIN_PORT}"),
             "--grace-period".into(),
             "1".into(),
         ];
+        let own = [IpAddr::from(address)];
+        let addresses = if options.addresses.is_empty() { &own[..] } else { &options.addresses };
+        for address in addresses {
+            args.extend(["--address".into(), address.to_string()]);
+        }
         if let Some(dir) = &options.state_dir {
             args.extend(["--state-dir".into(), dir.display().to_string()]);
         }
@@ -112,6 +121,17 @@ impl Agent {
         Ok(snapshot["cluster"].take())
     }
 
+    /// `/snapshot`'s entry of an object.
+    pub fn object(&self, kind: &str, namespace: &str, name: &str) -> Result<Value> {
+        let (_, body) = self.admin("/snapshot")?;
+        let snapshot: Value = serde_json::from_str(&body).context("/snapshot is JSON")?;
+        let objects = snapshot["objects"].as_array().context("objects")?;
+        let is_it = |object: &&Value| {
+            object["kind"] == kind && object["namespace"] == namespace && object["name"] == name
+        };
+        objects.iter().find(is_it).cloned().with_context(|| format!("no {kind} {namespace}/{name}"))
+    }
+
     /// How the watch of `kind` stands in `namespace`.
     pub fn watch_state(&self, kind: &str, namespace: &str) -> Result<String> {
         let cluster = self.cluster()?;
@@ -138,6 +158,11 @@ impl Agent {
         let leases = cluster["leases"].as_array().context("leases")?;
         let lease = leases.iter().find(|lease| lease["namespace"] == namespace);
         Ok(lease.with_context(|| format!("no lease in {namespace}"))?["held"] == true)
+    }
+
+    /// The status of a request to any address that its network reaches; 0 for no connection.
+    pub fn status_at(&self, address: SocketAddr, host: &str) -> u16 {
+        get(&self.netns, address, host, "/").map_or(0, |response| response.status)
     }
 
     /// The status of a request to a listener; 0 for no connection.

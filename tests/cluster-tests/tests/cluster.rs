@@ -13,6 +13,8 @@ mod acknowledge;
 mod lease;
 #[path = "cluster/restart.rs"]
 mod restart;
+#[path = "cluster/service.rs"]
+mod service;
 #[path = "cluster/status.rs"]
 mod status;
 #[path = "cluster/watch.rs"]

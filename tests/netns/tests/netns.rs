@@ -16,6 +16,8 @@ mod http;
 mod lifecycle;
 #[path = "netns/packets.rs"]
 mod packets;
+#[path = "netns/pool.rs"]
+mod pool;
 #[path = "netns/steering.rs"]
 mod steering;
 #[path = "netns/survival.rs"]

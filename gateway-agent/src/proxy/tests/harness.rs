@@ -62,6 +62,7 @@ impl Harness {
         let drain = Drain::default();
         let metrics = Arc::new(Metrics::default());
         let config = ProxyConfig {
+            pool: Arc::default(),
             workers: NonZeroUsize::new(workers).expect("not zero"),
             drain: drain.clone(),
             metrics: metrics.clone(),

@@ -123,7 +123,8 @@ pub(in crate::store) fn gateway(gateway: &ApiGateway, order: u64) -> Gateway {
     };
     Gateway {
         meta: meta(&gateway.metadata, order),
-        uid: optional(gateway.metadata.uid.as_ref()),
+        uid: optional(gateway.metadata.uid.as_ref())
+            .filter(|_| gateway.metadata.deletion_timestamp.is_none()),
         class: shared(gateway_class_name),
         listeners: listeners.iter().map(listener).collect(),
         addresses: addresses

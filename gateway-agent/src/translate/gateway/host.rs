@@ -1,12 +1,14 @@
 //! Addresses that the network namespace has.
 
+use std::collections::BTreeSet;
 use std::net::IpAddr;
 
 use super::{Asked, GatewayPlan, MAX_STATUS_ADDRESSES};
 use crate::status::Address;
 use crate::translate::Config;
+use crate::translate::inputs::Inputs;
 
-pub(super) fn place(plan: &mut GatewayPlan, config: &Config) {
+pub(super) fn place(plan: &mut GatewayPlan, inputs: &Inputs<'_>, config: &Config) {
     let mut asked = Asked::of(&plan.gateway);
     plan.refuse(&asked);
     let own = if config.addresses.is_empty() { &config.local_addresses } else { &config.addresses };
@@ -23,11 +25,19 @@ pub(super) fn place(plan: &mut GatewayPlan, config: &Config) {
         plan.bindings.extend(others.copied().map(Some));
     }
     let listed: Vec<IpAddr> = if plan.bindings.contains(&None) {
-        config.local_addresses.clone()
+        everywhere(inputs, config)
     } else {
         plan.bindings.iter().copied().flatten().collect()
     };
     plan.addresses = listed.into_iter().map(Address::Ip).collect();
+}
+
+/// What the agent has, on all of its replicas: each of them would write the same.
+fn everywhere(inputs: &Inputs<'_>, config: &Config) -> Vec<IpAddr> {
+    let replicas = config.own_pod.replicas();
+    let others = replicas.iter().flat_map(|service| inputs.ready_endpoints(service));
+    let all: BTreeSet<IpAddr> = config.local_addresses.iter().copied().chain(others).collect();
+    all.into_iter().collect()
 }
 
 /// One of `--address`, else any address of the network namespace.

@@ -8,7 +8,7 @@ use super::scenario::{config, run, run_with};
 use crate::api::Object;
 use crate::status::Address;
 use crate::store::testing::{aged, gateway, with_spec};
-use crate::translate::{Config, Translation};
+use crate::translate::{Config, PodIdentity, Translation};
 
 fn with_addresses(addresses: Value) -> Object {
     let listeners = json!([{"name": "http", "protocol": "HTTP", "port": 80}]);
@@ -87,6 +87,23 @@ fn more_than_16_addresses_are_served_and_the_first_16_listed() {
     assert_eq!(listed(&done).len(), 16);
     let accepted = done.status("Gateway", "gw").scopes[0].condition("Accepted").unwrap().clone();
     assert!(accepted.message.contains("the first 16 of 20"), "{}", accepted.message);
+}
+
+#[test]
+fn addresses_of_all_replicas_are_listed() {
+    let own_pod = PodIdentity {
+        namespace: "default".into(),
+        ips: vec!["192.0.2.1".parse().unwrap()],
+        service: "agents".into(),
+        ..PodIdentity::default()
+    };
+    let config = Config { own_pod, ..config() };
+    let endpoints =
+        json!([{"addresses": ["192.0.2.7"]}, {"addresses": ["192.0.2.8"], "conditions": {"ready": false}}]);
+    let replicas = crate::store::testing::slice("agents-x", "agents", endpoints);
+    let done = run_with(&[with_addresses(json!([])), replicas], &config);
+    assert_eq!(listed(&done), ["192.0.2.1", "192.0.2.7", "2001:db8::1"]);
+    assert_eq!(done.keys(), ["tcp/*:80"]);
 }
 
 #[test]

@@ -2,10 +2,10 @@
 
 use serde_json::{Value, json};
 
-use super::scenario::{http_route, route, run};
+use super::scenario::{config, http_route, route, run, run_with};
 use crate::api::Object;
 use crate::store::testing::{backend, gateway, object, service, slice, with_spec};
-use crate::translate::Translation;
+use crate::translate::{Config, PodIdentity, Translation};
 
 fn http_gateway() -> Object {
     gateway("gw", json!([{"name": "http", "protocol": "HTTP", "port": 80}]))
@@ -253,6 +253,19 @@ fn slices_of_another_service_or_namespace_do_not_count() {
     let other = slice("b", "other", json!([{"addresses": ["10.0.0.2"]}]));
     let elsewhere = slice("elsewhere/a", "web", json!([{"addresses": ["10.0.0.3"]}]));
     assert_eq!(endpoints_of(vec![own, other, elsewhere]), "10.0.0.1:8080 x1");
+}
+
+/// A sidecar serves the workload of its own pod.
+#[test]
+fn local_endpoints_are_those_of_the_own_pod() {
+    let own_pod = PodIdentity { ips: vec!["10.0.0.2".parse().unwrap()], ..PodIdentity::default() };
+    let config = Config { local_endpoints: true, own_pod, ..config() };
+    let mut objects = backend("svc", &["10.0.0.1", "10.0.0.2"]);
+    objects.push(gateway("gw", json!([{"name": "l", "protocol": "HTTP", "port": 80}])));
+    objects.push(http_route("r", &[], &["svc"]));
+    assert_eq!(run_with(&objects, &config).get("x", "/"), "10.0.0.2:8080 x1");
+    let elsewhere = Config { own_pod: PodIdentity::default(), ..config };
+    assert_eq!(run_with(&objects, &elsewhere).get("x", "/"), "empty x1");
 }
 
 #[test]

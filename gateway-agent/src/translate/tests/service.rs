@@ -18,6 +18,7 @@ fn in_namespace(namespace: &str) -> Config {
         namespace: namespace.into(),
         ips: vec!["10.1.0.1".parse().unwrap(), "2001:db8::1".parse().unwrap()],
         node: Some("n1".into()),
+        service: "gateway-agent".into(),
     };
     Config { provider: AddressProvider::Service(defaults), own_pod, ..config() }
 }
@@ -430,6 +431,16 @@ fn type_without_value_is_any_address() {
     let object = gateway(json!({"addresses": [{"type": "IPAddress"}]}));
     let (_, done) = settled(vec![object], &at_home(), &balanced(json!([{"ip": "203.0.113.9"}])));
     assert_eq!(listed(&done), ["203.0.113.9"]);
+}
+
+#[test]
+fn nothing_is_made_for_a_gateway_that_is_being_deleted() {
+    let mut object = gateway(json!({}));
+    if let Object::Gateway(gateway) = &mut object {
+        let time = serde_json::from_value(json!("2026-01-01T00:00:00Z")).unwrap();
+        gateway.metadata.deletion_timestamp = Some(time);
+    }
+    assert!(run_with(&[object], &at_home()).provisions.is_empty());
 }
 
 #[test]
