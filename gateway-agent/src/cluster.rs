@@ -316,8 +316,8 @@ impl Change {
 
 /// Says once when the API server is away, and once when it is back.
 async fn follow_health(api: Api) {
-    /// A single lost connection is no outage.
-    const PATIENCE: Duration = Duration::from_secs(2);
+    /// A single lost connection is no outage, nor is a slow answer.
+    const PATIENCE: Duration = Duration::from_secs(5);
     let mut health = api.health();
     let mut is_away = false;
     loop {

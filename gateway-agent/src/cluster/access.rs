@@ -127,7 +127,7 @@ async fn rules_in(api: &Api, namespace: &str) -> Result<Vec<rules::Rule>, ApiErr
         "spec": {"namespace": namespace},
     });
     let path = format!("{REVIEWS}/selfsubjectrulesreviews");
-    let answer: SelfSubjectRulesReview = api.create(&path, &review).await?;
+    let answer: SelfSubjectRulesReview = api.ask(&path, &review).await?;
     Ok(answer.status.map(|status| status.resource_rules).unwrap_or_default())
 }
 
@@ -151,7 +151,7 @@ pub(super) async fn may(
         }},
     });
     let path = format!("{REVIEWS}/selfsubjectaccessreviews");
-    let answer: SelfSubjectAccessReview = api.create(&path, &review).await?;
+    let answer: SelfSubjectAccessReview = api.ask(&path, &review).await?;
     Ok(answer.status.is_some_and(|status| status.allowed))
 }
 

@@ -59,6 +59,8 @@ pub struct Api {
     health: Arc<watch::Sender<Health>>,
     /// Where the credentials say that unqualified objects belong: the context's or the pod's namespace.
     namespace: Arc<str>,
+    /// In place of the deadlines for reads and writes.
+    deadline: Option<Duration>,
 }
 
 /// Whether the API server answers at all.
@@ -74,7 +76,13 @@ impl Api {
     /// Reads the credentials and makes the client; connects with the first request.
     pub async fn new(credentials: &Credentials) -> Result<Self, ConnectError> {
         let (client, namespace) = connect::client(credentials).await?;
-        Ok(Self { client, health: Arc::default(), namespace: namespace.into() })
+        Ok(Self { client, health: Arc::default(), namespace: namespace.into(), deadline: None })
+    }
+
+    /// The same client, whose requests all have this deadline.
+    #[must_use]
+    pub fn with_deadline(&self, deadline: Duration) -> Self {
+        Self { deadline: Some(deadline), ..self.clone() }
     }
 
     pub const fn namespace(&self) -> &Arc<str> {
@@ -95,7 +103,18 @@ impl Api {
         self.call(request(Method::GET, path, None, Bytes::new())?, READ_DEADLINE).await
     }
 
-    /// Adds an object to the collection at `path`, or puts a question to a review API.
+    /// Puts a question to the API that takes its parameters in the body, such as an access review. Changes nothing.
+    pub(super) async fn ask<T: DeserializeOwned>(
+        &self,
+        path: &str,
+        question: &impl Serialize,
+    ) -> Result<T, ApiError> {
+        let body = serde_json::to_vec(question).map_err(ApiError::Encode)?;
+        let request = request(Method::POST, path, Some("application/json"), Bytes::from(body))?;
+        decode(&self.call(request, READ_DEADLINE).await?)
+    }
+
+    /// Adds an object to the collection at `path`.
     pub async fn create<T: DeserializeOwned>(
         &self,
         path: &str,
@@ -159,6 +178,7 @@ impl Api {
     }
 
     async fn call(&self, request: Request<Body>, patience: Duration) -> Result<Bytes, ApiError> {
+        let patience = self.deadline.unwrap_or(patience);
         let deadline = Instant::now() + patience;
         let response = self.answered(request, deadline, patience).await?;
         collect(response.into_body(), MAX_ANSWER, deadline, patience).await

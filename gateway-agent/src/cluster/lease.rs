@@ -17,7 +17,7 @@ use k8s_openapi::apimachinery::pkg::apis::meta::v1::{MicroTime, ObjectMeta};
 use k8s_openapi::jiff::Timestamp;
 use tokio::sync::watch;
 use tokio::task::JoinSet;
-use tokio::time::{sleep_until, timeout};
+use tokio::time::sleep_until;
 use tokio_util::sync::CancellationToken;
 
 use self::step::{Ask, Elector, Record, Timing};
@@ -29,9 +29,6 @@ use crate::status::write::Leading;
 
 /// The least that leaves a write of [`super::client::WRITE_DEADLINE`] time to end after its lease did.
 pub const MIN_DURATION: Duration = Duration::from_secs(12);
-
-/// Reads of a lease that take longer are of no use to its timing.
-const READ_DEADLINE: Duration = Duration::from_secs(4);
 
 /// The process is on its way out, and whoever waits for the lease gets it without this too.
 const RELEASE_DEADLINE: Duration = Duration::from_secs(2);
@@ -143,7 +140,8 @@ pub(super) fn start(api: &Api, board: &Rc<RefCell<Board>>, setup: &Setup<'_>) ->
             namespace: Some(name.name.clone()),
         }));
         let task = Task {
-            api: api.clone(),
+            // A renewal may take as long as what it renews: it is refused if another took over meanwhile.
+            api: api.with_deadline(timing.hold()),
             board: board.clone(),
             name,
             identity: setup.identity.to_owned(),
@@ -281,9 +279,8 @@ impl Task {
             spec.holder_identity = None;
             spec.lease_duration_seconds = Some(1);
         }
-        let path = path(&self.name, true);
-        let released = timeout(RELEASE_DEADLINE, self.api.update::<Lease>(&path, &lease)).await;
-        if !matches!(released, Ok(Ok(_))) {
+        let api = self.api.with_deadline(RELEASE_DEADLINE);
+        if api.update::<Lease>(&path(&self.name, true), &lease).await.is_err() {
             tracing::debug!(lease = %self.name.name, "the lease could not be given back, it runs out by itself");
         }
     }
@@ -307,12 +304,10 @@ async fn request(
     let sent = Instant::now();
     let result = match ask {
         Ask::Read => {
-            let path = path(name, true);
-            return match timeout(READ_DEADLINE, api.get::<Lease>(&path)).await {
-                Ok(Ok(lease)) => Answer::Read(Some(lease)),
-                Ok(Err(error)) if error.class() == ErrorClass::Missing => Answer::Read(None),
-                Ok(Err(error)) => Answer::Failed(error),
-                Err(_elapsed) => Answer::Failed(ApiError::Deadline(READ_DEADLINE)),
+            return match api.get::<Lease>(&path(name, true)).await {
+                Ok(lease) => Answer::Read(Some(lease)),
+                Err(error) if error.class() == ErrorClass::Missing => Answer::Read(None),
+                Err(error) => Answer::Failed(error),
             };
         }
         Ask::Create => api.create::<Lease>(&path(name, false), &claim(name, identity, timing, None, 0)).await,

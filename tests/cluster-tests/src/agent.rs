@@ -3,17 +3,16 @@
 use std::net::{IpAddr, Ipv4Addr, SocketAddr};
 use std::path::PathBuf;
 use std::sync::atomic::{AtomicU16, Ordering};
-use std::time::Duration;
 
 use anyhow::{Context as _, Result, anyhow, bail};
 use lab::agent::{Metrics, binary};
 use lab::client::get;
-use lab::{Command, Netns, Process, eventually, eventually_within};
+use lab::{Command, Netns, Process};
 use nix::sys::signal::Signal;
 use serde_json::Value;
 
 use crate::team::Way;
-use crate::{Team, lan};
+use crate::{DEADLINE, Team, eventually, lan};
 
 const ADMIN_PORT: u16 = 9901;
 
@@ -143,9 +142,8 @@ impl Agent {
     }
 
     pub fn await_watch_state(&self, kind: &str, namespace: &str, state: &str) -> Result<()> {
-        // Probes come every 5 to 60 seconds.
         let what = format!("the watch of {kind} is {state}");
-        eventually_within(Duration::from_secs(90), &what, || match self.watch_state(kind, namespace)? {
+        eventually(&what, || match self.watch_state(kind, namespace)? {
             now if now == state => Ok(()),
             now => bail!("it is {now}"),
         })
@@ -172,12 +170,8 @@ impl Agent {
 
     /// Waits until a request to a listener is answered so.
     pub fn await_status(&self, port: u16, host: &str, expected: u16) -> Result<()> {
-        self.await_status_within(lab::DEADLINE, port, host, expected)
-    }
-
-    pub fn await_status_within(&self, within: Duration, port: u16, host: &str, expected: u16) -> Result<()> {
         let what = format!("{host} at port {port} answers {expected}");
-        eventually_within(within, &what, || match self.status(port, host) {
+        eventually(&what, || match self.status(port, host) {
             status if status == expected => Ok(()),
             status => bail!("it answers {status}"),
         })
@@ -200,7 +194,7 @@ impl Agent {
     /// Ends it by SIGTERM, and waits.
     pub fn terminate(self) -> Result<()> {
         self.process.signal(Signal::SIGTERM)?;
-        let status = self.process.wait_exit(lab::DEADLINE)?;
+        let status = self.process.wait_exit(DEADLINE)?;
         if !status.success() {
             bail!("the agent ended with {status}\n{}", self.log());
         }

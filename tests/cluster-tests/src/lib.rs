@@ -10,8 +10,9 @@ pub mod team;
 
 use std::ffi::OsString;
 use std::io::Write as _;
-use std::path::PathBuf;
+use std::path::{Path, PathBuf};
 use std::process::{Command, Stdio};
+use std::time::{Duration, Instant};
 
 use anyhow::{Context as _, Result, bail};
 use lab::Netns;
@@ -20,23 +21,56 @@ pub use agent::{Agent, Options};
 pub use faults::{Fault, Faults};
 pub use team::Team;
 
-/// The network outside the nodes.
-const LAN: &str = "ga-cluster-lan";
+/// For what an API server and an agent do in a second, on a machine that also compiles.
+pub const DEADLINE: Duration = Duration::from_secs(120);
 
-/// Where the running cluster keeps its files: `GA_CLUSTER`, else the one of `cargo xtask cluster up`.
+/// Between two probes, which make a connection each: short against what an API server takes.
+const PAUSE: Duration = Duration::from_millis(200);
+
+/// Repeats `probe` until it succeeds; the error is that of the last attempt.
+pub fn eventually<T>(what: &str, probe: impl FnMut() -> Result<T>) -> Result<T> {
+    eventually_within(DEADLINE, what, probe)
+}
+
+/// As [`eventually`], with another deadline.
+pub fn eventually_within<T>(
+    deadline: Duration,
+    what: &str,
+    mut probe: impl FnMut() -> Result<T>,
+) -> Result<T> {
+    let end = Instant::now() + deadline;
+    loop {
+        match probe() {
+            Ok(value) => return Ok(value),
+            Err(error) if Instant::now() >= end => {
+                return Err(error.context(format!("not within {deadline:?}: {what}")));
+            }
+            Err(_) => std::thread::park_timeout(PAUSE),
+        }
+    }
+}
+
+/// The cluster under test: `GA_CLUSTER`, the name of one of `cargo xtask cluster --name NAME up`, else the one without
+/// a name.
+fn name() -> String {
+    std::env::var("GA_CLUSTER").unwrap_or_else(|_unset| "ga-cluster".to_owned())
+}
+
+/// Where the running cluster keeps its files.
 pub fn root() -> Result<PathBuf> {
-    let root = std::env::var_os("GA_CLUSTER").map_or_else(|| PathBuf::from("/run/ga-cluster"), PathBuf::from);
+    let root = Path::new("/run").join(name());
     if !root.join("admin.kubeconfig").is_file() {
         bail!("no test cluster at {}: run `cargo xtask cluster up`", root.display());
     }
     Ok(root)
 }
 
-/// The network in which the agents of these tests and their clients run.
+/// The network outside the nodes, in which the agents of these tests and their clients run.
 pub fn lan() -> Result<Netns> {
     lab::require_root()?;
     root()?;
-    Netns::open(LAN).context("the test cluster's network: run `cargo xtask cluster up`")
+    Netns::open(&format!("{}-lan", name()))
+        .context("the test cluster's network: run `cargo xtask cluster up`")
 }
 
 /// Runs kubectl as the cluster's administrator; `input` is its standard input.

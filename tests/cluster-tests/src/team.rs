@@ -80,7 +80,16 @@ impl Team {
 
     /// Creates or changes objects in the namespace.
     pub fn apply(&self, yaml: &str) -> Result<()> {
-        kubectl(&["-n", &self.namespace, "apply", "-f", "-"], yaml).map(drop)
+        // Without fetching the schemas of everything first.
+        let apply = ["apply", "--server-side", "--force-conflicts", "--validate=false", "-f", "-"];
+        let args: Vec<&str> = ["-n", &self.namespace].into_iter().chain(apply).collect();
+        kubectl(&args, yaml).map(drop)
+    }
+
+    /// Puts a changed object of [`Self::get`] back.
+    pub fn replace(&self, object: &Value) -> Result<()> {
+        let args = ["-n", &self.namespace, "replace", "--validate=false", "-f", "-"];
+        kubectl(&args, &object.to_string()).map(drop)
     }
 
     pub fn delete(&self, kind: &str, name: &str) -> Result<()> {

@@ -29,7 +29,7 @@ pub(super) struct Timing {
 impl Timing {
     /// Time from sending a renewal until the holder gives up without another. What remains of the duration is what a
     /// write that was under way may take.
-    fn hold(self) -> Duration {
+    pub(super) fn hold(self) -> Duration {
         self.duration * 2 / 3
     }
 

@@ -7,7 +7,7 @@ use serde_json::json;
 
 use crate::bed::{ABSENT, HERE, PORT, gateway, route};
 
-/// Takes the rights to one resource away from the agent's Role: `index` of its rule.
+/// Takes the rights to one resource away from the agent's Role.
 fn without(team: &Team, resource: &str) -> Result<()> {
     let mut role = team.get("role", "gateway-agent")?;
     for rule in role["rules"].as_array_mut().into_iter().flatten() {
@@ -18,7 +18,7 @@ fn without(team: &Team, resource: &str) -> Result<()> {
     if let Some(rules) = role["rules"].as_array_mut() {
         rules.retain(|rule| rule["resources"].as_array().is_some_and(|resources| !resources.is_empty()));
     }
-    team.apply(&role.to_string())
+    team.replace(&role)
 }
 
 // O54: a kind that is forbidden is said, the rest works, and it is asked for again.
@@ -47,6 +47,7 @@ fn a_right_that_is_taken_away_leaves_what_was_known() -> Result<()> {
     route(&team, "one", "one.test")?;
     let agent = Agent::start(&team, &Options { way: Way::Faults, ..Options::default() })?;
     agent.await_status(PORT, "one.test", HERE)?;
+    agent.await_watch_state("HTTPRoute", team.namespace(), "watching")?;
     without(&team, "httproutes")?;
     let faults = Faults::of(&team)?;
     // The API server does not end a watch whose right was taken away.
@@ -85,6 +86,7 @@ fn a_kind_that_goes_away_takes_nothing_else_with_it() -> Result<()> {
     gateway(&team)?;
     route(&team, "one", "one.test")?;
     let agent = Agent::start(&team, &Options { way: Way::Faults, ..Options::default() })?;
+    agent.await_watch_state("UDPRoute", team.namespace(), "watching")?;
     let faults = Faults::of(&team)?;
     let missing = faults.add(
         json!({"resource": "udproutes"}),
@@ -123,8 +125,8 @@ fn a_class_of_another_controller_is_left_alone() -> Result<()> {
          subjects: [{{kind: ServiceAccount, name: gateway-agent, namespace: {user}}}]\n"
     );
     let (_class, _rights) = (Cluster(&class), Cluster(&rights));
-    kubectl(&["apply", "-f", "-"], &class)?;
-    kubectl(&["apply", "-f", "-"], &rights)?;
+    kubectl(&["apply", "--server-side", "--validate=false", "-f", "-"], &class)?;
+    kubectl(&["apply", "--server-side", "--validate=false", "-f", "-"], &rights)?;
     team.kubectl(&[
         "patch",
         "gateway",
@@ -157,7 +159,7 @@ fn all_namespaces_are_watched_with_a_cluster_role_only() -> Result<()> {
          subjects: [{{kind: ServiceAccount, name: gateway-agent, namespace: {name}}}]\n"
     );
     let _rights = Cluster(&rights);
-    kubectl(&["apply", "-f", "-"], &rights)?;
+    kubectl(&["apply", "--server-side", "--validate=false", "-f", "-"], &rights)?;
     // A class of its own, for the cluster has other tests' Gateways too.
     let class = format!(r#"{{"spec":{{"gatewayClassName":"{name}"}}}}"#);
     other.kubectl(&["patch", "gateway", "edge", "--type=merge", "-p", &class])?;

@@ -1,9 +1,9 @@
 //! The class acknowledger, with the rights of `deploy/acknowledger`.
 
 use anyhow::{Context as _, Result, ensure};
-use cluster_tests::{kubectl, lan, root};
+use cluster_tests::{eventually, kubectl, lan, root};
+use lab::Command;
 use lab::agent::binary;
-use lab::{Command, eventually};
 use serde_json::{Value, json};
 
 /// A class that is deleted with the test.

@@ -4,8 +4,7 @@ use std::time::{Duration, Instant};
 
 use anyhow::{Result, ensure};
 use cluster_tests::team::Way;
-use cluster_tests::{Agent, Fault, Faults, Options, Team};
-use lab::eventually;
+use cluster_tests::{Agent, Fault, Faults, Options, Team, eventually};
 use serde_json::json;
 
 use crate::bed::{ABSENT, HERE, PORT, gateway, route};
@@ -25,6 +24,8 @@ fn what_was_known_keeps_serving_while_the_api_is_away() -> Result<()> {
     route(&team, "one", "one.test")?;
     let agent = Agent::start(&team, &Options { way: Way::Faults, ..Options::default() })?;
     agent.await_status(PORT, "one.test", HERE)?;
+    // One that is being opened would be cut by nobody.
+    agent.await_watch_state("HTTPRoute", team.namespace(), "watching")?;
     let outage = outage(&Faults::of(&team)?)?;
     eventually("the outage is seen", || {
         let reachable = agent.metrics()?.sum("gateway_agent_api_reachable", &[]);
@@ -33,7 +34,8 @@ fn what_was_known_keeps_serving_while_the_api_is_away() -> Result<()> {
     })?;
     team.delete("httproute", "one")?;
     route(&team, "two", "two.test")?;
-    ensure!(agent.status(PORT, "one.test") == HERE && agent.is_ready(), "{}", agent.log());
+    ensure!(agent.status(PORT, "one.test") == HERE, "{}", agent.log());
+    ensure!(agent.is_ready(), "{}", agent.log());
     outage.end()?;
     agent.await_status(PORT, "one.test", ABSENT)?;
     agent.await_status(PORT, "two.test", HERE)

@@ -6,8 +6,7 @@
 use std::net::{IpAddr, SocketAddr};
 
 use anyhow::{Context as _, Result, bail, ensure};
-use cluster_tests::{Agent, Options, Team, kubectl};
-use lab::eventually;
+use cluster_tests::{Agent, Options, Team, eventually, kubectl};
 use serde_json::{Value, json};
 
 use crate::bed::{ABSENT, HERE, route};

@@ -4,8 +4,7 @@ use std::time::Duration;
 
 use anyhow::{Context as _, Result, ensure};
 use cluster_tests::team::Way;
-use cluster_tests::{Agent, Faults, Options, Team, kubectl};
-use lab::{eventually, eventually_within};
+use cluster_tests::{Agent, Faults, Options, Team, eventually, eventually_within};
 use serde_json::{Value, json};
 
 use crate::bed::{HERE, PORT, gateway, route};
@@ -34,7 +33,7 @@ fn condition<'a>(holder: &'a Value, kind: &str) -> Option<&'a Value> {
 
 /// The route, once each of its conditions of ours speaks of its present spec.
 fn await_current(agent: &Agent, team: &Team, name: &str) -> Result<Value> {
-    await_current_within(lab::DEADLINE, agent, team, name)
+    await_current_within(cluster_tests::DEADLINE, agent, team, name)
 }
 
 fn await_current_within(within: Duration, agent: &Agent, team: &Team, name: &str) -> Result<Value> {

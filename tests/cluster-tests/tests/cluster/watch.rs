@@ -2,8 +2,7 @@
 
 use anyhow::{Result, ensure};
 use cluster_tests::team::Way;
-use cluster_tests::{Agent, Faults, Options, Team};
-use lab::eventually;
+use cluster_tests::{Agent, Faults, Options, Team, eventually};
 use serde_json::json;
 
 use crate::bed::{ABSENT, HERE, PORT, gateway, route};
@@ -76,6 +75,7 @@ fn a_server_in_trouble_is_followed_all_the_same() -> Result<()> {
     let team = Team::new("watch")?;
     gateway(&team)?;
     let agent = Agent::start(&team, &by_proxy())?;
+    agent.await_watch_state("HTTPRoute", team.namespace(), "watching")?;
     let faults = Faults::of(&team)?;
     let watches = json!({"verbs": ["watch"], "resource": "httproutes"});
     for (number, fault) in [
