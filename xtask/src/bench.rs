@@ -5,11 +5,13 @@
 
 mod candidates;
 mod cpu;
+mod figure;
 mod l4;
 mod l7;
 mod load;
 mod passthrough;
 mod report;
+mod routes;
 
 use std::time::Duration;
 
@@ -37,6 +39,8 @@ pub(crate) struct Args {
     /// Write no result file
     #[arg(long)]
     no_file: bool,
+    #[command(flatten)]
+    routes: routes::Options,
 }
 
 #[derive(Clone, Copy, Debug, PartialEq, Eq, ValueEnum)]
@@ -47,6 +51,8 @@ enum Path {
     Passthrough,
     /// TCP in the kernel, beside plain routing and nftables
     L4,
+    /// Changes of routes in the test cluster, beside Traefik: latency, correctness, CPU, memory
+    Routes,
 }
 
 /// The client's side runs on the first cpu, gateway and backend on the second: the machine that CI has.
@@ -74,15 +80,17 @@ pub(crate) fn run(args: &Args) -> Result<()> {
     if std::thread::available_parallelism()?.get() < 2 {
         bail!("the benches pin client and gateway to two cpus: this machine offers one");
     }
-    if cfg!(debug_assertions) {
-        return run_optimised(args);
+    // The client of the routes is paced, and its own time is in no figure.
+    if cfg!(debug_assertions) && args.path != Path::Routes {
+        return run_optimised();
     }
     setup::prepare(&[Purpose::Bench])?;
     // To compare builds, that variable names another one, for here as for the tests.
-    if std::env::var_os("GATEWAY_AGENT_BIN").is_none() {
+    if std::env::var_os("GATEWAY_AGENT_BIN").is_none() && args.needs_agent() {
         run_command(&mut cargo(["build", "--release", "--locked", "--package", "gateway-agent"]))?;
     }
-    let _priority = Priority::raise()?;
+    // The cluster's processes are not this one's children: raised above them, the client would starve them.
+    let _priority = if args.path == Path::Routes { None } else { Some(Priority::raise()?) };
     let plan =
         Plan { rounds: args.rounds, length: Duration::from_secs(args.seconds), only: args.only.clone() };
     let mut report = Report::new(args.path.name())?;
@@ -90,6 +98,7 @@ pub(crate) fn run(args: &Args) -> Result<()> {
         Path::L7 => l7::measure(&plan, &mut report)?,
         Path::Passthrough => passthrough::measure(&plan, &mut report)?,
         Path::L4 => l4::measure(&plan, &mut report)?,
+        Path::Routes => routes::measure(&args.routes, &plan, &mut report)?,
     }
     report.print();
     if !args.no_file {
@@ -124,26 +133,28 @@ impl Drop for Priority {
     }
 }
 
+impl Args {
+    /// The other paths have several candidates that are the agent.
+    fn needs_agent(&self) -> bool {
+        self.path != Path::Routes || self.only.as_ref().is_none_or(|only| "agent".contains(only.as_str()))
+    }
+}
+
 impl Path {
     const fn name(self) -> &'static str {
         match self {
             Self::L7 => "l7",
             Self::Passthrough => "passthrough",
             Self::L4 => "l4",
+            Self::Routes => "routes",
         }
     }
 }
 
 /// The load generator is part of this program, and its own time is in the totals: it must be an optimised one.
-fn run_optimised(args: &Args) -> Result<()> {
-    let mut command = cargo(["run", "--quiet", "--release", "--locked", "--package", "xtask", "--", "bench"]);
-    command.arg(args.path.name());
-    command.args(["--rounds", &args.rounds.to_string(), "--seconds", &args.seconds.to_string()]);
-    if let Some(only) = &args.only {
-        command.args(["--only", only]);
-    }
-    if args.no_file {
-        command.arg("--no-file");
-    }
+fn run_optimised() -> Result<()> {
+    let mut command = cargo(["run", "--quiet", "--release", "--locked", "--package", "xtask", "--"]);
+    // As they came: `bench` and all that follows it.
+    command.args(std::env::args_os().skip(1));
     run_command(&mut command)
 }

@@ -6,6 +6,7 @@ use std::fs;
 use anyhow::{Context as _, Result};
 use serde_json::{Value, json};
 
+use super::figure::{Figure, HEADS};
 use super::load::Outcome;
 use crate::command::{output, program, root};
 
@@ -17,6 +18,8 @@ pub(super) struct Report {
     cpu: String,
     commit: String,
     rows: Vec<Row>,
+    /// What is no work in rounds.
+    pub(super) figures: Vec<Figure>,
     pub(super) targets: Vec<Target>,
     pub(super) notes: Vec<String>,
 }
@@ -130,6 +133,7 @@ impl Report {
                 .trim()
                 .to_owned(),
             rows: Vec::new(),
+            figures: Vec::new(),
             targets: Vec::new(),
             notes: Vec::new(),
         })
@@ -163,6 +167,33 @@ impl Report {
     }
 
     pub(super) fn print(&self) {
+        if !self.figures.is_empty() {
+            self.print_figures();
+        }
+        if !self.rows.is_empty() {
+            self.print_rows();
+        }
+        println!();
+        for target in &self.targets {
+            println!("target: {}", target.line());
+        }
+        for note in &self.notes {
+            println!("note: {note}");
+        }
+    }
+
+    fn print_figures(&self) {
+        let heads = HEADS.map(str::to_owned);
+        println!();
+        for [what, routes, candidate, unit, cells @ ..] in
+            [heads].into_iter().chain(self.figures.iter().map(Figure::cells))
+        {
+            let cells = cells.map(|cell| format!("{cell:>16}")).concat();
+            println!("{what:<44} {routes:>6} {candidate:<10} {unit:<8}{cells}");
+        }
+    }
+
+    fn print_rows(&self) {
         println!(
             "\n{:<14} {:<22} {:<14} {:<24} {:<24} {:>12} {:>12}",
             "work", "candidate", "unit", "gateway CPU (min-max)", "total CPU (min-max)", "rate", "p50/p99 µs"
@@ -179,13 +210,6 @@ impl Report {
                 row.latency()
             );
         }
-        println!();
-        for target in &self.targets {
-            println!("target: {}", target.line());
-        }
-        for note in &self.notes {
-            println!("note: {note}");
-        }
     }
 
     /// Writes `tests/bench/results/DATE-PATH.md` and `.json`.
@@ -196,6 +220,7 @@ impl Report {
         let json = json!({
             "path": self.path, "date": self.date, "kernel": self.kernel, "cpu": self.cpu, "commit": self.commit,
             "rows": self.rows.iter().map(Row::json).collect::<Vec<_>>(),
+            "figures": self.figures.iter().map(Figure::json).collect::<Vec<_>>(),
             "targets": self.targets.iter().map(|target| json!({
                 "text": target.text, "value": target.value, "bound": target.bound, "met": target.is_met(),
             })).collect::<Vec<_>>(),
@@ -209,18 +234,41 @@ impl Report {
     }
 
     fn markdown(&self) -> Result<String> {
-        let mut text = format!(
-            "# {}, {} UTC\n\nKernel {}, {}, commit {}. CPU time by the scheduler's account: gateway is its processes \
-             alone; total is client, gateway, backend and the kernel's packet threads. Median (min-max) of {} rounds; \
-             rate and latency are wall clock, for information.\n\n",
-            self.path,
-            self.date,
-            self.kernel,
-            self.cpu,
-            self.commit,
+        let Self { path, date, kernel, cpu, commit, .. } = self;
+        let mut text = format!("# {path}, {date} UTC\n\nKernel {kernel}, {cpu}, commit {commit}. ");
+        if self.figures.is_empty() {
+            self.rows_as_table(&mut text)?
+        } else {
+            self.figures_as_table(&mut text)?
+        }
+        text += "\n";
+        for target in &self.targets {
+            writeln!(text, "- {}", target.line())?;
+        }
+        for note in &self.notes {
+            writeln!(text, "- {note}")?;
+        }
+        Ok(text)
+    }
+
+    fn figures_as_table(&self, text: &mut String) -> Result<()> {
+        writeln!(text, "All samples are in the JSON file.\n")?;
+        writeln!(text, "| {} |\n{}|", HEADS.join(" | "), "|---".repeat(HEADS.len()))?;
+        for figure in &self.figures {
+            writeln!(text, "| {} |", figure.cells().join(" | "))?;
+        }
+        Ok(())
+    }
+
+    fn rows_as_table(&self, text: &mut String) -> Result<()> {
+        writeln!(
+            text,
+            "CPU time by the scheduler's account: gateway is its processes alone; total is client, gateway, backend \
+             and the kernel's packet threads. Median (min-max) of {} rounds; rate and latency are wall clock, for \
+             information.\n",
             self.rows.first().map_or(0, |row| row.outcomes.len()),
-        );
-        text += "| work | candidate | unit | gateway CPU | total CPU | rate | p50/p99 µs |\n|---|---|---|---|---|---|---|\n";
+        )?;
+        *text += "| work | candidate | unit | gateway CPU | total CPU | rate | p50/p99 µs |\n|---|---|---|---|---|---|---|\n";
         for row in self.ordered() {
             writeln!(
                 text,
@@ -234,13 +282,6 @@ impl Report {
                 row.latency()
             )?;
         }
-        text += "\n";
-        for target in &self.targets {
-            writeln!(text, "- {}", target.line())?;
-        }
-        for note in &self.notes {
-            writeln!(text, "- {note}")?;
-        }
-        Ok(text)
+        Ok(())
     }
 }
