@@ -18,7 +18,7 @@ use kube::client::Body;
 use serde::Serialize;
 use serde::de::DeserializeOwned;
 use tokio::sync::watch;
-use tokio::time::{Instant, timeout_at};
+use tokio::time::{Instant, sleep, timeout_at};
 
 pub use connect::{ConnectError, Credentials, InCluster};
 pub(super) use error::Status;
@@ -211,6 +211,25 @@ impl Api {
         // A server that cannot even finish its refusal is told by its code.
         let text = collect(response.into_body(), MAX_ANSWER, deadline, patience).await.unwrap_or_default();
         Err(ApiError::refusal(code, &text, retry_after))
+    }
+
+    /// Waits before another try, but not on once the API server is back. True when it came back. Cancellation-safe.
+    pub(super) async fn wait(&self, span: Duration) -> bool {
+        let mut health = self.health.subscribe();
+        let before = health.borrow_and_update().recoveries;
+        let recovered = async {
+            // Not `wait_for`: what it returns locks the value, and would do so for as long as the caller lets it live.
+            while health.changed().await.is_ok() {
+                if health.borrow_and_update().recoveries > before {
+                    return;
+                }
+            }
+            std::future::pending().await
+        };
+        tokio::select! {
+            () = sleep(span) => false,
+            () = recovered => true,
+        }
     }
 
     fn note_health(&self, is_reachable: bool) {

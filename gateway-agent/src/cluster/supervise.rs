@@ -207,12 +207,7 @@ impl Supervisor {
                 Err(error) => {
                     self.note_failure(wanted, &error);
                     let wait = backoff.failed(error.retry_after());
-                    let mut health = self.shared.api.health();
-                    let before = health.borrow().recoveries;
-                    tokio::select! {
-                        () = sleep(wait) => {}
-                        _ = health.wait_for(|health| health.recoveries > before) => {}
-                    }
+                    self.shared.api.wait(wait).await;
                 }
             }
         }
@@ -367,7 +362,10 @@ pub(super) async fn follow_classes(shared: Shared, names: BTreeSet<Arc<str>>, co
                 }
                 sleep(RARE_PROBE).await;
             }
-            Err(error) => sleep(backoff.failed(error.retry_after())).await,
+            Err(error) => {
+                let wait = backoff.failed(error.retry_after());
+                shared.api.wait(wait).await;
+            }
         }
     }
 }

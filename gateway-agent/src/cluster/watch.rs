@@ -278,16 +278,14 @@ impl Watch {
         self.feed.board().restarted(&self.key, why);
     }
 
-    fn set_state(&self, state: WatchState) {
-        let is_news = self.feed.board().set_watch(&self.key, state.clone());
-        match &state {
-            // An API server that is away is said once, not once for each watch: see `cluster::follow_health`.
-            WatchState::Failing(why) if is_news && self.api.health().borrow().is_reachable => {
-                tracing::warn!(watch = %self.key, error = %why, "watch fails, what is known stays");
-            }
-            _ if is_news => tracing::debug!(watch = %self.key, state = state.as_str(), "watch"),
-            _ => {}
+    /// True when it stood otherwise before.
+    fn set_state(&self, state: WatchState) -> bool {
+        let name = state.as_str();
+        let is_news = self.feed.board().set_watch(&self.key, state);
+        if is_news {
+            tracing::debug!(watch = %self.key, state = name, "watch");
         }
+        is_news
     }
 
     /// Notes a failure and waits before the next try, unless there is none.
@@ -298,7 +296,11 @@ impl Watch {
             ApiError::Refused { code: 404, .. } => return Some(Ended::Missing(error.to_string())),
             _ => {}
         }
-        self.set_state(WatchState::Failing(error.to_string()));
+        let is_news = self.set_state(WatchState::Failing(error.to_string()));
+        // An API server that is away is said once, not once for each watch: see `cluster::follow_health`.
+        if is_news && !matches!(error.class(), ErrorClass::Unreachable | ErrorClass::Deadline) {
+            tracing::warn!(watch = %self.key, %error, "watch fails, what is known stays");
+        }
         let wait = self.backoff.failed(error.retry_after());
         self.wait(wait).await;
         None
@@ -306,14 +308,9 @@ impl Watch {
 
     /// Waits, but not on once the API server is back.
     async fn wait(&mut self, span: Duration) {
-        let mut health = self.api.health();
-        let before = health.borrow().recoveries;
-        tokio::select! {
-            () = sleep(span) => {}
-            _ = health.wait_for(|health| health.recoveries > before) => {
-                let spread = self.backoff.jitter(AFTER_RECOVERY);
-                sleep(spread).await;
-            }
+        if self.api.wait(span).await {
+            let spread = self.backoff.jitter(AFTER_RECOVERY);
+            sleep(spread).await;
         }
     }
 }
