@@ -97,10 +97,6 @@ fn join_listener(scope: &mut ScopeStatus, is_gateway_accepted: bool, is_set: boo
         return;
     }
     if scope.keys.is_empty() {
-        // Translation knows better.
-        if scope.condition(kind::PROGRAMMED).is_some() {
-            return;
-        }
         let why = if is_gateway_accepted {
             "the Gateway has no usable address"
         } else {

@@ -41,14 +41,14 @@ pub(super) struct ListenerPlan {
     pub(super) conflict: Option<Problem>,
     /// Programmed=False although it is accepted: it has nothing to serve with.
     pub(super) unserved: Option<Problem>,
+    /// The same, for want of something that will come.
+    waiting: Option<Problem>,
     /// OverlappingTLSConfig=True.
     overlap: Option<Problem>,
     /// HTTPS: in the order of the references; the first is the default.
     pub(super) certificates: Arc<[Arc<Certificate>]>,
     /// Empty where it is not served.
     pub(super) keys: Vec<ListenerKey>,
-    /// Why it is not served although nothing is wrong with it.
-    waiting: Option<Problem>,
 }
 
 impl ListenerPlan {
@@ -56,14 +56,14 @@ impl ListenerPlan {
         self.problem.is_none() && self.conflict.is_none()
     }
 
-    /// What clients connect to, whatever becomes of it.
-    pub(super) fn port(&self) -> Option<PortKey> {
-        Some((transport(&self.spec.protocol)?, self.spec.port?))
-    }
-
     /// Whether it could be served, the data path permitting.
     pub(super) const fn is_valid(&self) -> bool {
         self.is_accepted() && self.unserved.is_none()
+    }
+
+    /// What clients connect to, whatever becomes of it.
+    pub(super) fn port(&self) -> Option<PortKey> {
+        Some((transport(&self.spec.protocol)?, self.spec.port?))
     }
 
     /// Why no data path serves it.
@@ -111,10 +111,8 @@ impl ListenerPlan {
             ),
             conflicted,
         ];
-        if let Some(waiting) = &self.waiting {
-            conditions.push(Condition::new(kind::PROGRAMMED, false, waiting.reason, waiting.message.clone()));
-        }
-        if let (true, Some(unserved)) = (self.is_accepted(), &self.unserved) {
+        let unserved = self.unserved.as_ref().or(self.waiting.as_ref());
+        if let (true, Some(unserved)) = (self.is_accepted(), unserved) {
             let message = unserved.message.clone();
             conditions.push(Condition::new(kind::PROGRAMMED, false, unserved.reason, message));
         }
@@ -251,10 +249,10 @@ impl<'a> Planner<'a> {
             problem: problem(spec, self.config).or(refused),
             conflict: None,
             unserved,
+            waiting: None,
             overlap: None,
             certificates,
             keys: Vec::new(),
-            waiting: None,
         });
     }
 
@@ -267,6 +265,7 @@ impl<'a> Planner<'a> {
             return;
         };
         let keys = gateway.keys(transport, port);
+        let waiting = gateway.waiting(transport, port);
         let conflict = keys.iter().find_map(|key| {
             let by_address = self.claims.get(&(key.transport, key.port))?;
             let mut rivals = by_address.iter().filter(|(address, _)| overlap(key.address, **address));
@@ -279,7 +278,7 @@ impl<'a> Planner<'a> {
                 by_address.entry(key.address).or_default().add(&listener.spec, index);
             }
             self.plans[index].keys = keys;
-            self.plans[index].waiting = gateway.waiting(transport, port);
+            self.plans[index].waiting = waiting;
         }
         self.plans[index].conflict = conflict;
     }

@@ -1,7 +1,6 @@
 //! Translation as a whole, rule by rule.
 
 mod scenario;
-mod service;
 
 mod addresses;
 mod backends;
@@ -20,4 +19,5 @@ mod policies;
 mod pool;
 mod routes;
 mod scope;
+mod service;
 mod tls;

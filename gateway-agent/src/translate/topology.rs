@@ -32,7 +32,7 @@ pub(super) struct Topology {
     /// The Gateways' own conditions about `spec.tls`, by position.
     tls_conditions: Vec<Vec<Condition>>,
     parents: HashMap<Parent, Owner>,
-    /// What was looked up by name.
+    /// What was looked up by name, and the Services that agents made for Gateways.
     reads: BTreeSet<ObjectId>,
 }
 
@@ -70,7 +70,14 @@ pub(super) fn plan(store: &Store, config: &Config, certificates: &mut Certificat
     topology.gateways = gateways;
     certificates.sweep();
     topology.reads = inputs.into_reads();
+    let managed = store.managed_services().map(|(name, ..)| name.clone());
+    topology.reads.extend(managed.map(|name| ObjectId { kind: Kind::Service, name }));
     topology
+}
+
+/// Whether an object, which may be new, is a Service that an agent made for a Gateway: its ports are taken.
+pub(super) fn is_managed(store: &Store, id: &ObjectId) -> bool {
+    id.kind == Kind::Service && store.service(&id.name).is_some_and(|service| service.managed.is_some())
 }
 
 impl Topology {

@@ -145,15 +145,17 @@ impl Translator {
     fn todo(&mut self, store: &Store, dirty: &BTreeSet<ObjectId>, config: &Config) -> Todo {
         let mut todo = Todo::default();
         if self.config.as_ref() != Some(config) {
-            // Any part may have read it.
             todo.policies = true;
             todo.topology = true;
-            todo.compile = routes::all(store);
-            self.config = Some(config.clone());
+            let before = self.config.replace(config.clone());
+            // A route's references depend on nothing else of it.
+            if before.is_none_or(|before| before.watched != config.watched) {
+                todo.compile = routes::all(store);
+            }
         }
         for id in dirty {
             let name = &id.name;
-            todo.topology |= self.topology.has_read(id);
+            todo.topology |= self.topology.has_read(id) || topology::is_managed(store, id);
             todo.policies |= self.policies.reads.contains(id);
             match id.kind {
                 Kind::BackendTlsPolicy => todo.policies = true,
