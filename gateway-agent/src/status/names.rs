@@ -54,6 +54,7 @@ pub mod reason {
     pub const NO_VALID_CA_CERTIFICATE: &str = "NoValidCACertificate";
     pub const NOT_ALLOWED: &str = "NotAllowed";
     pub const NOT_ALLOWED_BY_LISTENERS: &str = "NotAllowedByListeners";
+    pub const OVERLAPPING_CERTIFICATES: &str = "OverlappingCertificates";
     pub const OVERLAPPING_HOSTNAMES: &str = "OverlappingHostnames";
     pub const PARENT_NOT_ACCEPTED: &str = "ParentNotAccepted";
     pub const PARENT_NOT_PROGRAMMED: &str = "ParentNotProgrammed";

@@ -160,6 +160,31 @@ fn overlapping_hostnames_of_https_listeners_are_told_to_both() {
     }
 }
 
+#[test]
+fn certificate_that_is_good_for_another_listener_is_told_to_both() {
+    let listeners = json!([
+        https("one", "a.example.com", json!([{"name": "wide"}])),
+        https("two", "b.example.com", json!([{"name": "narrow"}])),
+        https("three", "c.b.example.com", json!([{"name": "narrow"}])),
+        https("own", "d.example.org", json!([{"name": "own"}])),
+    ]);
+    let done = run(&[
+        gateway("gw", listeners),
+        certificate("wide", "*.example.com"),
+        certificate("narrow", "b.example.com"),
+        certificate("own", "d.example.org"),
+    ]);
+    for (section, expected) in [
+        ("one", "True/OverlappingCertificates"),
+        ("two", "True/OverlappingCertificates"),
+        // Its certificate is that of another.
+        ("three", "True/OverlappingCertificates"),
+        ("own", "absent"),
+    ] {
+        assert_eq!(done.listener("gw", section, "OverlappingTLSConfig"), expected, "{section}");
+    }
+}
+
 fn with_tls(tls: Value, others: Vec<Object>) -> Translation {
     let listeners = json!([https("web", "", json!([{"name": "c"}])),
         {"name": "http", "protocol": "HTTP", "port": 80}]);

@@ -6,7 +6,9 @@ use proptest::prelude::*;
 use serde_json::{Value, json};
 
 use super::scenario::{authority, certificate, config, secret};
+use super::service::in_namespace;
 use crate::api::{Kind, Object, ObjectId};
+use crate::provision::Change;
 use crate::snapshot::ObjectName;
 use crate::store::Store;
 use crate::store::testing::{aged, backend, gateway, object, service, slice, with_spec};
@@ -172,6 +174,8 @@ enum Step {
     Apply(Box<Object>),
     Delete(Kind, &'static str),
     Addresses(u8),
+    /// What is wanted for Gateways is done.
+    Obey,
 }
 
 fn names() -> impl Strategy<Value = &'static str> {
@@ -235,7 +239,12 @@ fn gateways() -> impl Strategy<Value = Object> {
                 spec["tls"] =
                     json!({"frontend": {"default": {"validation": {"caCertificateRefs": authorities}}}});
             }
-            aged("Gateway", name, age, spec)
+            let (namespace, name) = name.split_once('/').unwrap_or(("default", name));
+            let metadata = json!({"namespace": namespace, "name": name, "generation": 1,
+                "uid": format!("uid-of-{namespace}-{name}"),
+                "creationTimestamp": format!("2026-01-01T00:00:0{age}Z")});
+            object(json!({"apiVersion": "gateway.networking.k8s.io/v1", "kind": "Gateway",
+                "metadata": metadata, "spec": spec}))
         },
     )
 }
@@ -324,7 +333,7 @@ fn others() -> impl Strategy<Value = Object> {
 
 fn step() -> impl Strategy<Value = Step> {
     let kind = prop::sample::select(Kind::ALL.to_vec());
-    let name = prop::sample::select(vec!["a", "b", "other/a", "ca"]);
+    let name = prop::sample::select(vec!["a", "b", "other/a", "ca", "a-gateway-agent"]);
     prop_oneof![
         3 => gateways().prop_map(|object| Step::Apply(Box::new(object))),
         2 => sets().prop_map(|object| Step::Apply(Box::new(object))),
@@ -332,16 +341,41 @@ fn step() -> impl Strategy<Value = Step> {
         5 => others().prop_map(|object| Step::Apply(Box::new(object))),
         3 => (kind, name).prop_map(|(kind, name)| Step::Delete(kind, name)),
         1 => (0..3_u8).prop_map(Step::Addresses),
+        2 => Just(Step::Obey),
     ]
+}
+
+/// Does what `world` wants of the API.
+fn obey(world: &mut World) {
+    for wanted in world.translation().provisions {
+        match wanted.change {
+            Change::Create(manifest) | Change::Apply { manifest, .. } => {
+                let mut body = manifest.body;
+                body["metadata"]["uid"] = json!(format!("uid-{}", manifest.name.name));
+                if body["kind"] == "Service" {
+                    body["status"] = json!({"loadBalancer": {"ingress": [{"ip": "192.0.2.77"}]}});
+                }
+                world.store.apply(&object(body));
+            }
+            Change::Delete { kind, name, .. } => {
+                let kind = Kind::ALL.into_iter().find(|known| known.as_str() == kind.as_str());
+                world.store.delete(&ObjectId { kind: kind.expect("a kind"), name });
+            }
+        }
+    }
 }
 
 proptest! {
     #![proptest_config(ProptestConfig { cases: 200, ..ProptestConfig::default() })]
     #[test]
     fn result_is_that_of_a_translation_from_scratch(
-        steps in prop::collection::vec((step(), any::<bool>()), 1..60)
+        steps in prop::collection::vec((step(), any::<bool>()), 1..60),
+        home in prop::sample::select(vec!["", "default", "other"]),
     ) {
         let mut world = World::new(&[]);
+        if !home.is_empty() {
+            world.config = in_namespace(home);
+        }
         for (step, is_last_of_batch) in steps {
             match step {
                 Step::Apply(object) => {
@@ -356,6 +390,7 @@ proptest! {
                     };
                     world.store.delete(&ObjectId { kind, name });
                 }
+                Step::Obey => obey(&mut world),
                 Step::Addresses(last) => {
                     world.config.local_addresses = vec![format!("192.0.2.{last}").parse().unwrap()];
                 }
@@ -366,6 +401,7 @@ proptest! {
                 let found = world.translator.translation();
                 prop_assert_eq!(&found.statuses, &expected.statuses);
                 prop_assert_eq!(&found.listeners, &expected.listeners);
+                prop_assert_eq!(&found.provisions, &expected.provisions);
             }
         }
     }

@@ -9,7 +9,7 @@ use crate::status::Address;
 use crate::store::testing::{aged, object, with_spec};
 use crate::translate::{Config, PodIdentity, Translation};
 
-fn in_namespace(namespace: &str) -> Config {
+pub(super) fn in_namespace(namespace: &str) -> Config {
     let defaults = ServiceDefaults {
         node_addresses: vec!["198.51.100.1".parse().unwrap()],
         ..ServiceDefaults::default()
