@@ -56,7 +56,8 @@ pub struct ScopeWriter {
 /// What was written last for one class.
 #[derive(Default)]
 struct Written {
-    facts: Option<ScopeFacts>,
+    /// When the facts were, which do not change.
+    facts: Option<Instant>,
     report: Option<ReplicaReport>,
     renewed: Option<Instant>,
     pruned: Option<Instant>,
@@ -104,10 +105,11 @@ impl ScopeWriter {
     ) -> Result<(), ApiError> {
         let now = Instant::now();
         let leads = self.leadership.leads_class(class);
-        if leads && written.facts.as_ref() != Some(&self.facts) {
+        // Somebody may have deleted it.
+        if leads && written.facts.is_none_or(|applied| now - applied >= RENEWAL) {
             let data = self.facts.data(class);
             self.apply(class, "gateway-agent", &self.applied(class, data)).await?;
-            written.facts = Some(self.facts.clone());
+            written.facts = Some(now);
         }
         let since = written.renewed.map(|renewed| now - renewed);
         let is_due = match (&written.report, since) {

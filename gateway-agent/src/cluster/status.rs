@@ -259,8 +259,11 @@ impl Shared {
             None | Some(Err(_)) => self.api.get(&path).await?,
         };
         let now = Timestamp::now().strftime("%Y-%m-%dT%H:%M:%SZ").to_string();
-        let leading = self.leadership.leading();
-        let standing = |parent: &Parent| job.standing(parent, &leading);
+        // Between this look at the leases and the request there is no wait.
+        if self.leadership.leading() != *job.leading() {
+            return Ok(Done::NotLeading);
+        }
+        let standing = |parent: &Parent| job.standing(parent);
         let context = Context { controller_name: &self.controller_name, now: &now, standing: &standing };
         let plan = plan(&current, &job.desired, &context);
         if plan.unplaced > 0 {
@@ -273,7 +276,6 @@ impl Shared {
             Outcome::Outdated => return Ok(Done::Outdated(seen(&current))),
             Outcome::StaleRead => return Ok(Done::StaleRead),
         };
-        // Between this look at the leases and the request there is no wait.
         let written: Value =
             self.api.update(&format!("{path}/status"), &self.body(job, &current, status)).await?;
         self.forgive(job);

@@ -57,6 +57,7 @@ pub struct Job {
     /// The object as the watch delivered it, if it has not been dropped: JSON. Else it has to be read.
     pub copy: Option<Box<[u8]>>,
     parents: Arc<Parents>,
+    leading: Arc<Leading>,
     /// Parents that went to others, and whose entries of ours are to go.
     released: Vec<Parent>,
 }
@@ -116,7 +117,7 @@ const MAX_KEPT: usize = 1024;
 pub struct Schedule {
     desired: Arc<Vec<Arc<ObjectStatus>>>,
     parents: Arc<Parents>,
-    leading: Leading,
+    leading: Arc<Leading>,
     objects: HashMap<Target, Entry>,
     /// In the order in which they became ready.
     ready: BTreeMap<u64, Target>,
@@ -141,9 +142,14 @@ impl Target {
 }
 
 impl Job {
-    /// What may be done with the entries of `parent` by a replica that is `leading`.
-    pub fn standing(&self, parent: &Parent, leading: &Leading) -> Standing {
-        standing(&self.parents, &self.released, parent, leading)
+    /// For what the replica was leading when the job was given out. Once that is no longer so the job is void.
+    pub fn leading(&self) -> &Leading {
+        &self.leading
+    }
+
+    /// What may be done with the entries of `parent`.
+    pub fn standing(&self, parent: &Parent) -> Standing {
+        standing(&self.parents, &self.released, parent, &self.leading)
     }
 }
 
@@ -161,7 +167,7 @@ impl Schedule {
         Self {
             desired: Arc::default(),
             parents: Arc::default(),
-            leading: Leading::Nothing,
+            leading: Arc::default(),
             objects: HashMap::new(),
             ready: BTreeMap::new(),
             next_ready: 0,
@@ -201,10 +207,11 @@ impl Schedule {
         }
     }
 
-    /// Takes for what this replica is the writer now. A job under way asks [`Job::standing`] itself before it writes.
+    /// Takes for what this replica is the writer now. Who has a job under way looks at [`Job::leading`] itself before it
+    /// writes.
     pub fn leading(&mut self, now: Duration, leading: Leading) {
-        if self.leading != leading {
-            self.leading = leading;
+        if *self.leading != leading {
+            self.leading = Arc::new(leading);
             self.consider_all(now);
         }
     }
@@ -316,8 +323,9 @@ impl Schedule {
         entry.phase = Phase::InFlight;
         let copy = entry.copy.take().and_then(|place| self.copies.take(place));
         self.in_flight += 1;
-        let (parents, released) = (self.parents.clone(), entry.released.clone());
-        Some(Job { target, desired, copy, parents, released })
+        let (parents, leading, released) =
+            (self.parents.clone(), self.leading.clone(), entry.released.clone());
+        Some(Job { target, desired, copy, parents, leading, released })
     }
 
     /// When [`Schedule::next`] may have something at the earliest, unless something else happens.
@@ -409,7 +417,11 @@ impl Schedule {
         }
     }
 
+    /// After a change of whose the parents are.
     fn consider_all(&mut self, now: Duration) {
+        for entry in self.objects.values_mut() {
+            entry.accepted = None;
+        }
         let targets: Vec<Target> = self.objects.keys().cloned().collect();
         for target in &targets {
             self.consider(now, target);

@@ -167,8 +167,7 @@ fn only_the_leader_has_work_and_who_gains_the_lease_goes_through_everything() {
     let jobs = started(&mut schedule, SECOND);
     assert_eq!(jobs.iter().map(|job| &job.target).collect::<Vec<_>>(), [&target("b")]);
     // It asks again before it writes.
-    assert_eq!(jobs[0].standing(&gateway(), &lease()), Standing::Ours);
-    assert_eq!(jobs[0].standing(&gateway(), &Leading::Nothing), Standing::Foreign);
+    assert_eq!((jobs[0].standing(&gateway()), jobs[0].leading()), (Standing::Ours, &lease()));
     schedule.leading(SECOND, Leading::Nothing);
     schedule.done(SECOND, &jobs[0], Done::NotLeading);
     assert!(is_quiet(&mut schedule, 2 * SECOND));
@@ -265,6 +264,18 @@ fn what_found_no_room_is_not_tried_until_something_changes() {
 }
 
 #[test]
+fn what_was_seen_without_the_lease_is_looked_at_again_with_it() {
+    let wanted = status("r", 1, "m");
+    let mut schedule = schedule(&[&wanted]);
+    let job = schedule.next(Duration::ZERO).expect("a job");
+    schedule.leading(Duration::ZERO, Leading::Nothing);
+    schedule.done(Duration::ZERO, &job, Done::Same(seen(7, 1, None)));
+    assert!(is_quiet(&mut schedule, SECOND));
+    schedule.leading(SECOND, lease());
+    assert_eq!(started(&mut schedule, SECOND).len(), 1);
+}
+
+#[test]
 fn a_gateway_that_went_to_another_class_takes_our_entry_with_it_once() {
     let wanted = status("r", 1, "m");
     let mut schedule = schedule(&[&wanted]);
@@ -273,7 +284,7 @@ fn a_gateway_that_went_to_another_class_takes_our_entry_with_it_once() {
     let none = Arc::new(ObjectStatus { scopes: Vec::new(), ..(*wanted).clone() });
     schedule.desired(SECOND, Arc::new(vec![none]), parents(false));
     let job = schedule.next(SECOND).expect("a job");
-    assert_eq!(job.standing(&gateway(), &lease()), Standing::Gone);
+    assert_eq!(job.standing(&gateway()), Standing::Gone);
     schedule.done(SECOND, &job, Done::Written(seen(8, 1, None)));
     // Whoever has the Gateway now carries the same controllerName.
     observe(&mut schedule, 2 * SECOND, "r", seen(9, 1, Some(&wanted)));
