@@ -53,16 +53,17 @@ const ROLLOUT: &str = "--timeout=120s";
 
 pub(super) fn apply(mode: Mode, features: &[String]) -> Result<()> {
     class()?;
+    let class_name = format!("--gateway-class-name={CLASS}");
     match mode {
         Mode::Default => {
             apply_folder(&overlay("acknowledger", None, &[])?)?;
-            apply_folder(&overlay("all-namespaces", None, &[ASKABLE])?)?;
+            apply_folder(&overlay("all-namespaces", None, &[&class_name, ASKABLE])?)?;
             rolled_out(SYSTEM, "gateway-agent-acknowledger")?;
         }
         Mode::RolesOnly => {
             namespaced::namespaces()?;
             let watched = format!("--watch-namespaces={}", namespaced::watched().join(","));
-            apply_folder(&overlay("deployment", Some(namespaced::HOME), &[&watched, ASKABLE])?)?;
+            apply_folder(&overlay("deployment", Some(namespaced::HOME), &[&class_name, &watched, ASKABLE])?)?;
             namespaced::acknowledge(features)?;
         }
     }
@@ -126,12 +127,10 @@ fn rolled_out(namespace: &str, deployment: &str) -> Result<()> {
         .with_context(|| format!("{deployment} in {namespace} does not become ready"))
 }
 
-/// A kustomization over `deploy/BASE`: our image, the suite's class, and `args` for the agent.
+/// A kustomization over `deploy/BASE`: our image, and `args` for the agent.
 fn overlay(base: &str, namespace: Option<&str>, args: &[&str]) -> Result<PathBuf> {
-    let class = format!("--gateway-class-name={CLASS}");
-    let operations: Vec<_> = [class.as_str()]
+    let operations: Vec<_> = args
         .iter()
-        .chain(args)
         .map(|arg| json!({ "op": "add", "path": "/spec/template/spec/containers/0/args/-", "value": arg }))
         .collect();
     let mut kustomization = json!({
@@ -142,8 +141,11 @@ fn overlay(base: &str, namespace: Option<&str>, args: &[&str]) -> Result<PathBuf
             "newName": "docker.io/local/gateway-agent",
             "newTag": env!("CARGO_PKG_VERSION"),
         }],
-        "patches": [{ "target": { "kind": "Deployment" }, "patch": json!(operations).to_string() }],
     });
+    if !operations.is_empty() {
+        kustomization["patches"] =
+            json!([{ "target": { "kind": "Deployment" }, "patch": json!(operations).to_string() }]);
+    }
     if let Some(namespace) = namespace {
         kustomization["namespace"] = json!(namespace);
     }
