@@ -27,12 +27,9 @@ pub(super) fn append(
     out.extend_from_slice(b"Content-Type: text/plain\r\nContent-Length: ");
     let length = reason.len() + 1;
     // Reasons are shorter than 100 bytes.
-    out.extend(
-        [length / 10 % 10, length % 10]
-            .iter()
-            .filter_map(|digit| u8::try_from(*digit).ok())
-            .map(|d| b'0' + d),
-    );
+    let digits = [length / 10 % 10, length % 10];
+    let shown = digits.iter().skip(usize::from(length < 10));
+    out.extend(shown.filter_map(|digit| u8::try_from(*digit).ok()).map(|digit| b'0' + digit));
     out.extend_from_slice(b"\r\n\r\n");
     if method != MethodKind::Head {
         out.extend_from_slice(reason.as_bytes());
