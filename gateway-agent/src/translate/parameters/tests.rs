@@ -25,7 +25,7 @@ fn page_for_users_has_the_table() {
          the key. A Service that exists is left as it is until the parameters are valid again.\n\n{}",
         table()
     );
-    expect_file!["../../../../docs/parameters.md"].assert_eq(&page);
+    expect_file!["../../../../deploy/parameters.md"].assert_eq(&page);
 }
 
 #[test]
