@@ -1,7 +1,7 @@
 //! The addresses, interfaces and routes of the network namespace, now and as they change.
 //!
 //! Everything is read over rtnetlink, which needs no capability. **Invariant:** changes nothing but local routes of our
-//! own, which [`deliver`] makes for the addresses of a pool: no address, other route or interface is ever written here.
+//! own, which [`mod@deliver`] makes for the addresses of a pool: no address, other route or interface is ever written here.
 
 mod deliver;
 mod message;

@@ -2,7 +2,7 @@
 //!
 //! Labels come from configured objects only (never host, path or address), so that the number of series is bounded by
 //! the configuration; what belongs to no object goes to one series. Series of deleted objects go with
-//! [`Metrics::retain`].
+//! [`Metrics::forget`].
 
 mod cluster;
 mod encode;
