@@ -56,8 +56,7 @@ pub use self::sync::SyncGate;
 use self::feed::{Feed, QUEUE};
 use self::provision::Provisioner;
 use self::supervise::{Discovery, Shared, Supervisor, classes_key, follow_classes, follow_labels, key};
-use crate::api::Object;
-use crate::api::{Kind, ObjectId};
+use crate::api::{Kind, Object, ObjectId};
 use crate::metrics::{EventNumbers, StatusNumbers};
 use crate::provision::Wanted;
 use crate::snapshot::{ObjectName, Revision};
@@ -113,15 +112,6 @@ pub struct Desired {
     pub provisions: Arc<Vec<Wanted>>,
     /// The snapshot that it speaks of; 0 before the first, when nothing may be written.
     pub revision: Revision,
-}
-
-/// What a writer works from: a task that brings [`Desired`] about where [`Leadership`] allows it, and nowhere else.
-#[derive(Clone, Debug)]
-pub struct Writing {
-    pub api: Api,
-    pub board: Rc<RefCell<Board>>,
-    pub leadership: Leadership,
-    pub desired: latest::Receiver<Arc<Desired>>,
 }
 
 /// What [`start`] needs to know.

@@ -1,8 +1,8 @@
 //! Which features of the Gateway API v1.7.0 the agent supports: the one list, from which `gateway-agent features`, the
 //! scope ConfigMap, the class acknowledger and the conformance runs take theirs.
 //!
-//! A feature is in the list when every test that the conformance suite has for it passes; `pkg/features` of the Gateway
-//! API names them. Mesh features do not belong to a GatewayClass.
+//! A feature belongs in the list when the agent does all that the Gateway API says of it, `pkg/features` of which names
+//! them; the conformance runs hold the list to that (`cargo xtask conformance`). Mesh features do not belong to a GatewayClass.
 
 /// In ascending order, as `GatewayClass.status.supportedFeatures` has to be.
 pub const SUPPORTED: &[&str] = &[

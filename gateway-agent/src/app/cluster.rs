@@ -15,7 +15,7 @@ use crate::api::Object;
 use crate::args::{ClusterArgs, ServeArgs};
 use crate::cluster::{
     self, Api, Board, Change, Cluster, Credentials, Desired, Leadership, Problems, ReplicaReport, ScopeFacts,
-    ScopeWriter, Setup, SyncGate, WatchState, WriterNumbers, Writing,
+    ScopeWriter, Setup, SyncGate, WatchState, WriterNumbers,
 };
 use crate::control::Control;
 use crate::metrics::ClusterNumbers;
@@ -202,17 +202,6 @@ impl Running {
 
     pub(super) const fn watched_scope(&self) -> &cluster::Scope {
         &self.setup.scope
-    }
-
-    /// What each writer works from.
-    #[expect(dead_code, reason = "the writers of status and of Services take it")]
-    pub(super) fn writing(&self) -> Writing {
-        Writing {
-            api: self.api.clone(),
-            board: self.board.clone(),
-            leadership: self.leadership.clone(),
-            desired: self.desired.subscribe(),
-        }
     }
 
     /// Stops writing at once and gives the leases back.

@@ -9,6 +9,8 @@
 //!   reader that decodes `%2F` or `%5C` or that cuts `;parameters` off;
 //! - `%2F` itself stays and separates nothing; empty segments (`//`) stay: both are meaningful to applications.
 
+use super::hex_value;
+
 /// A path that has no normal form.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, thiserror::Error)]
 #[error("not a path that every server reads alike")]
@@ -47,7 +49,10 @@ pub fn escaped(path: &str) -> String {
     for (at, byte) in path.bytes().enumerate() {
         let mut following = path.bytes().skip(at + 1);
         let is_kept = match byte {
-            b'%' => following.next().and_then(hex).is_some() && following.next().and_then(hex).is_some(),
+            b'%' => {
+                following.next().and_then(hex_value).is_some()
+                    && following.next().and_then(hex_value).is_some()
+            }
             _ => is_unreserved(byte) || b"/!$&'()*+,;=:@".contains(&byte),
         };
         if is_kept {
@@ -67,7 +72,7 @@ fn decode(path: &str, out: &mut String) -> Result<(), BadPath> {
                 let (Some(high), Some(low)) = (bytes.next(), bytes.next()) else {
                     return Err(BadPath);
                 };
-                let decoded = hex(high).zip(hex(low)).map(|(high, low)| high << 4 | low);
+                let decoded = hex_value(high).zip(hex_value(low)).map(|(high, low)| high << 4 | low);
                 match decoded.ok_or(BadPath)? {
                     0 => return Err(BadPath),
                     value if is_unreserved(value) => out.push(char::from(value)),
@@ -147,15 +152,6 @@ fn is_escaped_separator(escape: [u8; 3]) -> bool {
 
 const fn is_unreserved(byte: u8) -> bool {
     byte.is_ascii_alphanumeric() || matches!(byte, b'-' | b'.' | b'_' | b'~')
-}
-
-const fn hex(digit: u8) -> Option<u8> {
-    match digit {
-        b'0'..=b'9' => Some(digit - b'0'),
-        b'a'..=b'f' => Some(digit - b'a' + 10),
-        b'A'..=b'F' => Some(digit - b'A' + 10),
-        _ => None,
-    }
 }
 
 fn digit(value: u8) -> char {

@@ -75,11 +75,6 @@ pub(super) fn plan(store: &Store, config: &Config, certificates: &mut Certificat
     topology
 }
 
-/// Whether an object, which may be new, is a Service that an agent made for a Gateway: its ports are taken.
-pub(super) fn is_managed(store: &Store, id: &ObjectId) -> bool {
-    id.kind == Kind::Service && store.service(&id.name).is_some_and(|service| service.managed.is_some())
-}
-
 impl Topology {
     pub(super) fn owner(&self, parent: &Parent) -> Option<&Owner> {
         self.parents.get(parent)

@@ -155,7 +155,9 @@ impl Translator {
         }
         for id in dirty {
             let name = &id.name;
-            todo.topology |= self.topology.has_read(id) || topology::is_managed(store, id);
+            // The ports of a Service that was made for any Gateway are taken.
+            let takes_ports = id.kind == Kind::Service && store.is_managed(id);
+            todo.topology |= takes_ports || self.topology.has_read(id);
             todo.policies |= self.policies.reads.contains(id);
             match id.kind {
                 Kind::BackendTlsPolicy => todo.policies = true,

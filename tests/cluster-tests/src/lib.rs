@@ -12,7 +12,7 @@ use std::ffi::OsString;
 use std::io::Write as _;
 use std::path::{Path, PathBuf};
 use std::process::{Command, Stdio};
-use std::time::{Duration, Instant};
+use std::time::Duration;
 
 use anyhow::{Context as _, Result, bail};
 use lab::Netns;
@@ -33,21 +33,8 @@ pub fn eventually<T>(what: &str, probe: impl FnMut() -> Result<T>) -> Result<T> 
 }
 
 /// As [`eventually`], with another deadline.
-pub fn eventually_within<T>(
-    deadline: Duration,
-    what: &str,
-    mut probe: impl FnMut() -> Result<T>,
-) -> Result<T> {
-    let end = Instant::now() + deadline;
-    loop {
-        match probe() {
-            Ok(value) => return Ok(value),
-            Err(error) if Instant::now() >= end => {
-                return Err(error.context(format!("not within {deadline:?}: {what}")));
-            }
-            Err(_) => std::thread::park_timeout(PAUSE),
-        }
-    }
+pub fn eventually_within<T>(deadline: Duration, what: &str, probe: impl FnMut() -> Result<T>) -> Result<T> {
+    lab::eventually_every(PAUSE, deadline, what, probe)
 }
 
 /// The cluster under test: `GA_CLUSTER`, the name of one of `cargo xtask cluster --name NAME up`, else the one without

@@ -26,7 +26,7 @@ pub use agent::{Agent, AgentOptions, Datapath};
 pub use netns::Netns;
 pub use process::{Command, Process};
 pub use topology::{Family, Lab, Shape};
-pub use wait::{DEADLINE, eventually, eventually_within};
+pub use wait::{DEADLINE, eventually, eventually_every, eventually_within};
 
 /// Fails with the remedy unless this process may make network namespaces.
 pub fn require_root() -> Result<()> {

@@ -16,7 +16,13 @@ pub fn eventually<T>(what: &str, probe: impl FnMut() -> Result<T>) -> Result<T> 
 }
 
 /// As [`eventually`], with another deadline.
-pub fn eventually_within<T>(
+pub fn eventually_within<T>(deadline: Duration, what: &str, probe: impl FnMut() -> Result<T>) -> Result<T> {
+    eventually_every(PAUSE, deadline, what, probe)
+}
+
+/// As [`eventually_within`], with another pause between two probes, for probes that cost something.
+pub fn eventually_every<T>(
+    pause: Duration,
     deadline: Duration,
     what: &str,
     mut probe: impl FnMut() -> Result<T>,
@@ -28,7 +34,7 @@ pub fn eventually_within<T>(
             Err(error) if Instant::now() >= end => {
                 return Err(error.context(format!("not within {deadline:?}: {what}")));
             }
-            Err(_) => std::thread::park_timeout(PAUSE),
+            Err(_) => std::thread::park_timeout(pause),
         }
     }
 }

@@ -7,6 +7,8 @@ use super::{File, Finding};
 /// ending in `/` is a folder, any other a file.
 const PURE: &[&str] = &[
     "gateway-agent/src/certificate.rs",
+    "gateway-agent/src/control.rs",
+    "gateway-agent/src/features.rs",
     "gateway-agent/src/snapshot.rs",
     "gateway-agent/src/snapshot/",
     "gateway-agent/src/provision.rs",
@@ -35,9 +37,8 @@ const PURE: &[&str] = &[
     "gateway-agent/src/ebpf/encode.rs",
     "gateway-agent/src/proxy/h1.rs",
     "gateway-agent/src/proxy/h1/",
-    "gateway-agent/src/proxy/route.rs",
-    "gateway-agent/src/proxy/balance.rs",
-    "gateway-agent/src/proxy/hello.rs",
+    "gateway-agent/src/proxy/http/balance.rs",
+    "gateway-agent/src/proxy/tls/hello.rs",
     "gateway-ebpf/common/src/",
 ];
 
@@ -175,6 +176,14 @@ mod tests {
         assert_eq!(findings("gateway-agent/src/proxy/tcp.rs", "use aya::maps::HashMap;\n"), 1);
         assert_eq!(findings("gateway-agent/src/ebpf/apply.rs", "use aya::maps::HashMap;\n"), 0);
         assert_eq!(findings("gateway-agent/src/drain.rs", "use anyhow::Result;\n"), 1);
+    }
+
+    #[test]
+    fn every_place_of_a_rule_is_in_the_tree() {
+        let places = ONLY.iter().flat_map(|only| only.places).chain(PURE).chain(PURE_BUT);
+        for place in places {
+            assert!(crate::command::root().join(place).exists(), "{place}");
+        }
     }
 
     #[test]

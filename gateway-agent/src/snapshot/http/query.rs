@@ -1,5 +1,7 @@
 //! Query parameters as routes match them. Decodes while comparing; nothing is copied.
 
+use crate::syntax::hex_value;
+
 /// Whether the first parameter called `name` has exactly `value`, both after percent-decoding. Case matters. `+` is
 /// no space here: RFC 3986 knows it as itself, and applications that mean a space can match `%20`.
 pub(super) fn holds(query: &str, name: &str, value: &str) -> bool {
@@ -20,7 +22,7 @@ fn decode(raw: &[u8]) -> impl Iterator<Item = u8> {
     std::iter::from_fn(move || {
         let (first, after) = rest.split_first()?;
         if let (b'%', [high, low, tail @ ..]) = (first, after)
-            && let (Some(high), Some(low)) = (hex(*high), hex(*low))
+            && let (Some(high), Some(low)) = (hex_value(*high), hex_value(*low))
         {
             rest = tail;
             return Some(high << 4 | low);
@@ -28,15 +30,6 @@ fn decode(raw: &[u8]) -> impl Iterator<Item = u8> {
         rest = after;
         Some(*first)
     })
-}
-
-const fn hex(digit: u8) -> Option<u8> {
-    match digit {
-        b'0'..=b'9' => Some(digit - b'0'),
-        b'a'..=b'f' => Some(digit - b'a' + 10),
-        b'A'..=b'F' => Some(digit - b'A' + 10),
-        _ => None,
-    }
 }
 
 #[cfg(test)]
