@@ -15,9 +15,15 @@ use nix::sys::signal::{Signal, kill};
 use nix::unistd::Pid;
 
 use super::name;
+use super::network::CONTROL_PLANE;
 
 const MOUNTS: &str = "/sys/fs/cgroup";
 
+/// The weight of a cluster, 1024 being one process's: the kernel weighs the group against every single compiler beside
+/// it, and an API server that waits for its turn breaks its clients' handshakes.
+const CLUSTER_SHARES: &str = "20480";
+/// The weight of the control plane among the cluster's machines.
+const CONTROL_PLANE_SHARES: &str = "4096";
 /// Killed processes leave their groups at once; what a shim starts meanwhile is found by the next round.
 const KILL_DEADLINE: Duration = Duration::from_secs(60);
 
@@ -57,6 +63,14 @@ pub(super) fn controllers() -> Result<Vec<String>> {
     Ok(all.filter(|name| !name.is_empty() && !name.starts_with("name=")).collect())
 }
 
+fn shares_of(level: &str) -> Option<&'static str> {
+    match level {
+        control_plane if control_plane == CONTROL_PLANE.name => Some(CONTROL_PLANE_SHARES),
+        level if level == name() => Some(CLUSTER_SHARES),
+        _ => None,
+    }
+}
+
 /// Makes the groups of `machine` and gives their `cgroup.procs`.
 pub(super) fn create(machine: &str) -> Result<Vec<PathBuf>> {
     let mut procs = Vec::new();
@@ -70,6 +84,11 @@ pub(super) fn create(machine: &str) -> Result<Vec<PathBuf>> {
                     return Err(error).with_context(|| format!("cannot make {}", group.display()));
                 }
                 _ => {}
+            }
+            if hierarchy.controllers.split(',').any(|controller| controller == "cpu")
+                && let Some(shares) = shares_of(level)
+            {
+                fs::write(group.join("cpu.shares"), shares)?;
             }
             // A new v1 cpuset is empty, and nothing may join it.
             if hierarchy.controllers == "cpuset" {
