@@ -180,7 +180,7 @@ impl Sender {
                 tracing::info!(%namespace, %error, "may not write Events, conditions tell the same");
             }
         } else {
-            tracing::debug!(%namespace, %error, "cannot write an Event");
+            tracing::warn!(%namespace, %error, "cannot write an Event");
         }
     }
 
@@ -209,7 +209,7 @@ fn event(
     json!({
         "apiVersion": "events.k8s.io/v1",
         "kind": "Event",
-        "metadata": {"namespace": namespace, "generateName": format!("{name}.")},
+        "metadata": {"namespace": namespace, "generateName": format!("{name}-")},
         "eventTime": Timestamp::now().strftime("%Y-%m-%dT%H:%M:%S.%6fZ").to_string(),
         "type": "Warning",
         "reason": told.reason,

@@ -152,6 +152,7 @@ fn all_namespaces_are_watched_with_a_cluster_role_only() -> Result<()> {
     let rights = format!(
         "apiVersion: rbac.authorization.k8s.io/v1\nkind: ClusterRole\nmetadata: {{name: {name}}}\nrules:\n\
          - {{apiGroups: [gateway.networking.k8s.io], resources: [\"*\"], verbs: [get, list, watch]}}\n\
+         - {{apiGroups: [gateway.networking.k8s.io], resources: [gateways/status, httproutes/status], verbs: [update]}}\n\
          - {{apiGroups: [\"\"], resources: [services, configmaps, namespaces], verbs: [get, list, watch]}}\n\
          - {{apiGroups: [discovery.k8s.io], resources: [endpointslices], verbs: [get, list, watch]}}\n---\n\
          apiVersion: rbac.authorization.k8s.io/v1\nkind: ClusterRoleBinding\nmetadata: {{name: {name}}}\n\
