@@ -327,10 +327,10 @@ fn problem(spec: &ListenerSpec, config: &Config) -> Option<Problem> {
 fn route_kinds(spec: &ListenerSpec) -> (Vec<RouteKind>, Option<Problem>) {
     let supported: &[RouteKind] = match spec.protocol {
         ListenerProtocol::Http | ListenerProtocol::Https => &[RouteKind::Http, RouteKind::Grpc],
-        ListenerProtocol::TlsPassthrough | ListenerProtocol::TlsTerminate => &[RouteKind::Tls],
+        ListenerProtocol::TlsPassthrough => &[RouteKind::Tls],
         ListenerProtocol::Tcp => &[RouteKind::Tcp],
         ListenerProtocol::Udp => &[RouteKind::Udp],
-        ListenerProtocol::Other(_) => &[],
+        ListenerProtocol::TlsTerminate | ListenerProtocol::Other(_) => &[],
     };
     let Some(allowed) = spec.kinds.as_ref().filter(|_| !supported.is_empty()) else {
         return (supported.to_vec(), None);

@@ -37,6 +37,8 @@ fn protocols_without_a_data_path_are_refused_and_the_others_serve() {
     assert_eq!(done.gateway("gw", "Accepted"), "True/ListenersNotValid");
     assert_eq!(done.keys(), ["tcp/*:80"]);
     assert!(done.kinds("gw", "odd").is_empty());
+    // Nothing can attach to a mode that is not served.
+    assert!(done.kinds("gw", "end").is_empty());
 }
 
 #[test]
