@@ -16,6 +16,7 @@ mod buffer;
 mod client;
 mod clock;
 mod conn;
+mod decision;
 mod error;
 mod exchange;
 mod limits;

@@ -11,13 +11,13 @@ use std::sync::Arc;
 use std::task::Poll;
 
 use reply::Before;
-use route::Decision;
 use tokio::net::TcpStream;
 
 use super::balance::Tried;
 use super::buffer::Buffer;
 use super::client::{Client, Stream, TlsFacts};
 use super::clock::{Due, Timer};
+use super::decision::Decision;
 use super::error::{Kind, ProxyError};
 use super::exchange::{self, End, Exchange, Report};
 use super::limits::{HEAD_TIMEOUT, IDLE_TIMEOUT, RETRIES_MAX};

@@ -17,13 +17,39 @@ pub(super) fn lines(
     local: &str,
     out: &mut Vec<u8>,
 ) {
+    out.extend_from_slice(b"Location: ");
+    let asked = Asked { host: request.host(), path: request.path(head), query: request.query(head) };
+    location(redirect, listener, asked, local, out);
+    out.extend_from_slice(b"\r\n");
+    for (name, value) in further(changes) {
+        field(out, name, value.as_bytes());
+    }
+}
+
+/// What of a request its redirect depends on.
+#[derive(Clone, Copy, Debug)]
+pub(super) struct Asked<'a> {
+    /// Empty: the client named none.
+    pub(super) host: &'a str,
+    pub(super) path: &'a str,
+    pub(super) query: Option<&'a str>,
+}
+
+/// Appends where the redirect leads to.
+pub(super) fn location(
+    redirect: &Redirect,
+    listener: &HttpVirtualListener,
+    asked: Asked<'_>,
+    local: &str,
+    out: &mut Vec<u8>,
+) {
     let scheme = redirect.scheme.unwrap_or(listener.scheme);
     let host = match &redirect.hostname {
         Some(hostname) => hostname,
-        None if request.host().is_empty() => local.rsplit_once(':').map_or(local, |(address, _)| address),
-        None => request.host(),
+        None if asked.host.is_empty() => local.rsplit_once(':').map_or(local, |(address, _)| address),
+        None => asked.host,
     };
-    for part in ["Location: ", scheme.as_str(), "://", host] {
+    for part in [scheme.as_str(), "://", host] {
         out.extend_from_slice(part.as_bytes());
     }
     if let Some(port) = redirect.target_port((listener.scheme, listener.port)) {
@@ -31,17 +57,19 @@ pub(super) fn lines(
         append_number(port, out);
     }
     match &redirect.path {
-        Some(change) => change.append(request.path(head), out),
-        None => out.extend_from_slice(request.path(head).as_bytes()),
+        Some(change) => change.append(asked.path, out),
+        None => out.extend_from_slice(asked.path.as_bytes()),
     }
-    if let Some(query) = request.query(head) {
+    if let Some(query) = asked.query {
         out.push(b'?');
         out.extend_from_slice(query.as_bytes());
     }
-    out.extend_from_slice(b"\r\n");
-    for change in changes.iter().filter(|change| !OWN_FIELDS.contains(&&*change.name)) {
-        change.values.iter().for_each(|value| field(out, &change.name, value.as_bytes()));
-    }
+}
+
+/// The fields that `changes` give to a redirect.
+pub(super) fn further(changes: &[HeaderChange]) -> impl Iterator<Item = (&str, &str)> {
+    let free = changes.iter().filter(|change| !OWN_FIELDS.contains(&&*change.name));
+    free.flat_map(|change| change.values.iter().map(|value| (&*change.name, &**value)))
 }
 
 fn append_number(number: u16, out: &mut Vec<u8>) {
