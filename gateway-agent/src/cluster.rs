@@ -41,7 +41,7 @@ use std::time::Duration;
 
 use tokio::sync::{mpsc, watch as latest};
 use tokio::task::JoinSet;
-use tokio::time::sleep;
+use tokio::time::{Instant, sleep};
 
 pub use self::acknowledge::acknowledge;
 pub use self::board::{Board, LeaseRecord, Restart, StoredRecord, WatchKey, WatchRecord, WatchState};
@@ -132,6 +132,14 @@ pub struct Setup {
     pub state_dir: Option<PathBuf>,
 }
 
+/// Changes that came together.
+#[derive(Debug)]
+pub struct Batch {
+    /// When they came out of the connection to the API server.
+    pub arrived: Instant,
+    pub changes: Vec<Change>,
+}
+
 /// The running tasks.
 pub struct Cluster {
     tasks: JoinSet<()>,
@@ -142,7 +150,7 @@ pub struct Cluster {
 /// The ends that others hold.
 pub struct Handles {
     /// Batches, in the order in which the API told them of each kind and namespace.
-    pub changes: mpsc::Receiver<Vec<Change>>,
+    pub changes: mpsc::Receiver<Batch>,
     pub board: Rc<RefCell<Board>>,
     pub leadership: Leadership,
     /// Closed until everything was seen once.

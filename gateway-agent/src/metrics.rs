@@ -14,7 +14,7 @@ use std::hash::Hash;
 use std::sync::atomic::{AtomicU64, Ordering};
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 
-pub use cluster::ClusterNumbers;
+pub use cluster::{ClusterNumbers, PUBLISH_DELAYS_S};
 pub use encode::{Extra, KernelFlows, encode};
 pub use status::{EventNumbers, StatusNumbers};
 

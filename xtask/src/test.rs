@@ -32,15 +32,15 @@ pub(crate) struct Args {
 /// waiting for a single-threaded link, a download or the interpreter.
 const LANES: [&[Step]; 2] = [
     &[Step::Fmt, Step::Tidy, Step::Deny, Step::Ebpf, Step::Build, Step::Units, Step::Clippy, Step::Doc],
-    &[Step::Kernels, Step::ClippyBpf, Step::Miri],
+    &[Step::ClusterBuild, Step::Kernels, Step::ClippyBpf, Step::Miri],
 ];
 
 /// Steps with real time in them, one after the other: on a machine that also compiles they would measure that.
-const ALONE: &[Step] = &[Step::Kernel, Step::Netns, Step::Demo, Step::Vm];
+const ALONE: &[Step] =
+    &[Step::Kernel, Step::Netns, Step::Demo, Step::Vm, Step::Cluster, Step::Deploy, Step::Conformance];
 
-/// Run where they are asked for by `--step`: a Kubernetes of two nodes wants the machine for itself, and what it tests of
-/// the agent does not pass as a whole yet.
-const ON_REQUEST: &[Step] = &[Step::ClusterBuild, Step::Cluster, Step::Deploy, Step::Conformance];
+/// What brings in more of Debian than the others need.
+const ON_CLUSTER: &[Step] = &[Step::ClusterBuild, Step::Cluster, Step::Deploy, Step::Conformance];
 
 struct Outcome {
     name: String,
@@ -59,7 +59,7 @@ pub(crate) fn run(args: &Args) -> Result<()> {
         everything()?
     } else {
         require_root(&args.steps)?;
-        if args.steps.iter().any(|step| ON_REQUEST.contains(step)) {
+        if args.steps.iter().any(|step| ON_CLUSTER.contains(step)) {
             setup::prepare(&[Purpose::Cluster])?;
         }
         steps(&with_needed(&args.steps))
@@ -69,7 +69,7 @@ pub(crate) fn run(args: &Args) -> Result<()> {
 
 fn everything() -> Result<Vec<Outcome>> {
     require_root(ALONE)?;
-    setup::prepare(&[Purpose::Test, Purpose::Demo])?;
+    setup::prepare(&[Purpose::Test, Purpose::Demo, Purpose::Cluster])?;
     let mut outcomes = std::thread::scope(|scope| {
         let lanes = LANES.map(|lane| scope.spawn(move || steps(lane)));
         lanes.into_iter().flat_map(|lane| lane.join().expect("a lane does not panic")).collect::<Vec<_>>()
@@ -181,7 +181,7 @@ mod tests {
     fn every_step_has_one_place() {
         use clap::ValueEnum as _;
         let lanes = LANES.into_iter().flatten();
-        let planned: Vec<Step> = lanes.chain(ALONE).chain(ON_REQUEST).copied().collect();
+        let planned: Vec<Step> = lanes.chain(ALONE).copied().collect();
         for step in Step::value_variants() {
             assert_eq!(planned.iter().filter(|planned| *planned == step).count(), 1, "{}", step.name());
         }

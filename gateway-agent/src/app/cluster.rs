@@ -7,18 +7,20 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use anyhow::Context as _;
+use prometheus_client::metrics::histogram::Histogram;
 use tokio::sync::{mpsc, watch};
 use tokio::task::{JoinHandle, spawn_local};
+use tokio::time::Instant;
 
 use super::worker;
 use crate::api::Object;
 use crate::args::{ClusterArgs, ServeArgs};
 use crate::cluster::{
-    self, Api, Board, Change, Cluster, Credentials, Desired, Leadership, Problems, ReplicaReport, ScopeFacts,
+    self, Api, Batch, Board, Cluster, Credentials, Desired, Leadership, Problems, ReplicaReport, ScopeFacts,
     ScopeWriter, Setup, SyncGate, WatchState, WriterNumbers,
 };
 use crate::control::Control;
-use crate::metrics::ClusterNumbers;
+use crate::metrics::{ClusterNumbers, PUBLISH_DELAYS_S};
 use crate::provision::AddressProvider;
 use crate::translate::Watched;
 
@@ -34,12 +36,13 @@ pub(super) struct Running {
     api: Api,
     board: Rc<RefCell<Board>>,
     leadership: Leadership,
-    changes: mpsc::Receiver<Vec<Change>>,
+    changes: mpsc::Receiver<Batch>,
     selectors: watch::Sender<bool>,
     desired: watch::Sender<Arc<Desired>>,
     problems: watch::Receiver<Arc<Problems>>,
     has_state_dir: bool,
     numbers: WriterNumbers,
+    publish_delays: Histogram,
     /// Where, for which classes, and as which replica the scope is told.
     setup: Setup,
     replica: String,
@@ -50,7 +53,7 @@ pub(super) struct Running {
 
 /// What the API and its writers tell.
 pub(super) enum Told {
-    Changes(Vec<Change>),
+    Changes(Batch),
     Problems(Arc<Problems>),
 }
 
@@ -75,6 +78,7 @@ pub(super) async fn start(
         problems: handles.problems,
         has_state_dir: setup.state_dir.is_some(),
         numbers: handles.numbers,
+        publish_delays: Histogram::new(PUBLISH_DELAYS_S),
         before: Some((watched(&setup.scope), handles.gate, handles.restored)),
         scope: None,
         replica: replica(args),
@@ -141,18 +145,23 @@ impl Running {
     /// All changes that wait, so that they are translated together, or what keeps writes from being made; `None` when
     /// nothing comes any more. Cancellation-safe.
     pub(super) async fn next(&mut self) -> Option<Told> {
-        let mut changes = tokio::select! {
-            changes = self.changes.recv() => changes?,
+        let mut batch = tokio::select! {
+            batch = self.changes.recv() => batch?,
             Ok(()) = self.problems.changed() => {
                 return Some(Told::Problems(self.problems.borrow_and_update().clone()));
             }
         };
-        while changes.len() < MAX_BATCH
+        while batch.changes.len() < MAX_BATCH
             && let Ok(more) = self.changes.try_recv()
         {
-            changes.extend(more);
+            batch.changes.extend(more.changes);
         }
-        Some(Told::Changes(changes))
+        Some(Told::Changes(batch))
+    }
+
+    /// A snapshot that holds what arrived at `arrived` was published.
+    pub(super) fn published(&self, arrived: Instant) {
+        self.publish_delays.observe(arrived.elapsed().as_secs_f64());
     }
 
     /// Tells the watches and the writers what `control` reported last.
@@ -179,6 +188,7 @@ impl Running {
             board: self.board.clone(),
             has_state_dir: self.has_state_dir,
             numbers: self.numbers.clone(),
+            publish_delays: self.publish_delays.clone(),
         }
     }
 
@@ -222,6 +232,7 @@ pub(super) struct ClusterView {
     board: Rc<RefCell<Board>>,
     has_state_dir: bool,
     numbers: WriterNumbers,
+    publish_delays: Histogram,
 }
 
 impl ClusterView {
@@ -277,6 +288,7 @@ impl ClusterView {
             status: self.numbers.status.borrow().clone(),
             events_written: *self.numbers.events.borrow(),
             provisioned: self.numbers.provision.borrow().clone(),
+            publish_delays: Some(self.publish_delays.clone()),
             ..ClusterNumbers::default()
         };
         let mut states: BTreeMap<_, u64> = BTreeMap::new();

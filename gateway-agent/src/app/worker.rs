@@ -22,7 +22,7 @@ use super::scope;
 use crate::addresses::{self, Interfaces, Missing};
 use crate::admin;
 use crate::args::{ServeArgs, Source};
-use crate::cluster::{Change, Problems};
+use crate::cluster::{Batch, Problems};
 use crate::control::Control;
 use crate::drain::Drain;
 use crate::ebpf::{self, Ebpf};
@@ -134,7 +134,7 @@ enum Feed {
 /// What a feed has to tell.
 enum News {
     Load(Arc<Load>),
-    Changes(Vec<Change>),
+    Changes(Batch),
     Problems(Arc<Problems>),
 }
 
@@ -172,7 +172,7 @@ impl Feed {
             Self::Cluster(running) => {
                 if let Some(told) = running.next().await {
                     return match told {
-                        Told::Changes(changes) => News::Changes(changes),
+                        Told::Changes(batch) => News::Changes(batch),
                         Told::Problems(problems) => News::Problems(problems),
                     };
                 }
@@ -231,8 +231,11 @@ async fn control_loop(control: &RefCell<Control>, mut inputs: Inputs) -> anyhow:
                         reporter.findings(&load.findings);
                         control.borrow_mut().load(&load);
                     }
-                    News::Changes(changes) => {
-                        control.borrow_mut().objects(changes);
+                    News::Changes(batch) => {
+                        let is_published = control.borrow_mut().objects(batch.changes);
+                        if is_published && let Some(running) = inputs.feed.running() {
+                            running.published(batch.arrived);
+                        }
                     }
                     News::Problems(problems) => {
                         control.borrow_mut().provision_problems(problems);

@@ -6,12 +6,13 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use tokio::sync::mpsc;
+use tokio::time::Instant;
 
-use super::Change;
 use super::board::Board;
 use super::decode::Raw;
 use super::status::Observer;
 use super::stored::Recorder;
+use super::{Batch, Change};
 use crate::api::{Kind, ObjectId};
 use crate::snapshot::ObjectName;
 
@@ -22,7 +23,7 @@ pub(super) const QUEUE: usize = 16;
 /// Cloned into every task that watches. All of them run on the control thread.
 #[derive(Clone)]
 pub(super) struct Feed {
-    changes: mpsc::Sender<Vec<Change>>,
+    changes: mpsc::Sender<Batch>,
     board: Rc<RefCell<Board>>,
     recorder: Option<Recorder>,
     /// The writer of status, who wants to know what it has written and what others made of it.
@@ -32,7 +33,7 @@ pub(super) struct Feed {
 
 impl Feed {
     pub(super) const fn new(
-        changes: mpsc::Sender<Vec<Change>>,
+        changes: mpsc::Sender<Batch>,
         board: Rc<RefCell<Board>>,
         recorder: Option<Recorder>,
         idle: Duration,
@@ -58,8 +59,8 @@ impl Feed {
     }
 
     /// Hands a batch to the control loop, waiting for room. `Err`: it has ended.
-    pub(super) async fn send(&self, changes: Vec<Change>) -> Result<(), mpsc::error::SendError<Vec<Change>>> {
-        self.changes.send(changes).await
+    pub(super) async fn send(&self, changes: Vec<Change>) -> Result<(), mpsc::error::SendError<Batch>> {
+        self.changes.send(Batch { arrived: Instant::now(), changes }).await
     }
 
     /// Must not be held over a wait.

@@ -4,10 +4,16 @@
 
 use std::collections::BTreeMap;
 
-use prometheus_client::encoding::{DescriptorEncoder, EncodeLabelSet};
+use prometheus_client::encoding::{DescriptorEncoder, EncodeLabelSet, EncodeMetric as _};
+use prometheus_client::metrics::histogram::Histogram;
+use prometheus_client::registry::Unit;
 
 use super::encode::{Series, counters, gauges};
 use super::status::{EventNumbers, StatusNumbers};
+
+/// A route alone takes a fraction of a millisecond, thousands of them at once some tenths of a second.
+pub const PUBLISH_DELAYS_S: [f64; 10] =
+    [0.000_1, 0.000_25, 0.000_5, 0.001, 0.002, 0.005, 0.01, 0.1, 1.0, 10.0];
 
 #[derive(Clone, Debug, Default)]
 pub struct ClusterNumbers {
@@ -34,6 +40,8 @@ pub struct ClusterNumbers {
     pub leases: Vec<(String, String, bool)>,
     pub status: StatusNumbers,
     pub events_written: EventNumbers,
+    /// From the arrival of changes to the snapshot that holds them: the proxy's next request goes by it.
+    pub publish_delays: Option<Histogram>,
     /// With --state-dir: objects, bytes, time of the last write, failed writes.
     pub stored: Option<[u64; 4]>,
 }
@@ -95,6 +103,11 @@ impl ClusterNumbers {
         gauges(encoder, "lease_held", help, self.leases.iter().map(lease).collect())?;
         self.status.encode(encoder)?;
         self.events_written.encode(encoder)?;
+        if let Some(delays) = &self.publish_delays {
+            let help = "Time from the arrival of changes of the API to the snapshot that holds them";
+            let unit = Some(&Unit::Seconds);
+            delays.encode(encoder.encode_descriptor("publish_delay", help, unit, delays.metric_type())?)?;
+        }
         let Some([objects, bytes, written_at, failures]) = self.stored else { return Ok(()) };
         gauges(encoder, "state_objects", "Objects in the state folder", one(objects))?;
         gauges(encoder, "state_size_bytes", "Size of the state file", one(bytes))?;

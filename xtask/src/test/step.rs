@@ -26,6 +26,9 @@ const NETNS_TESTS: &str = "netns-tests";
 /// As above, and the test cluster.
 const CLUSTER_TESTS: &[&str] = &["deploy-tests", "cluster-tests"];
 
+/// These wait most of the time: for pods, for leases that run out, for backoff.
+const CLUSTER_TEST_THREADS: &str = "4";
+
 #[derive(Clone, Copy, Debug, PartialEq, Eq, ValueEnum)]
 pub(super) enum Step {
     /// Formatting
@@ -202,7 +205,11 @@ fn run_binaries(log: &mut Log, wanted: impl Fn(&Binary) -> bool) -> Result<Count
     let mut n_run = 0_u32;
     for binary in binaries::read()?.into_iter().filter(wanted) {
         n_run += 1;
-        if let Err(error) = log.run(binary.command(), BINARY_LIMIT) {
+        let mut command = binary.command();
+        if CLUSTER_TESTS.contains(&binary.package.as_str()) {
+            command.env("RUST_TEST_THREADS", CLUSTER_TEST_THREADS);
+        }
+        if let Err(error) = log.run(command, BINARY_LIMIT) {
             failed.push(format!("{} ({error:#})", binary.name()));
         }
     }
