@@ -3,6 +3,7 @@
 //! **Invariant:** pure, and knows neither configuration nor connections. The syntax of whole messages is
 //! [`crate::proxy::h1`]'s.
 
+pub mod duration;
 pub mod field;
 pub mod path;
 
