@@ -113,6 +113,14 @@ pub struct RouteCells {
     pub upstream_failures: Cell,
     /// Shares of invalid backends or of such without endpoints.
     pub refused: Cell,
+    /// Further tries that the route asked for.
+    pub retries: Cell,
+    /// Requests that were not tried again because the worker's budget was spent.
+    pub retries_refused: Cell,
+    pub mirrored: Cell,
+    /// Mirrored requests that were not sent, or not answered in time: too many under way, a body that was too large, a
+    /// mirror that refuses.
+    pub mirrors_dropped: Cell,
     pub received_bytes: Cell,
     pub sent_bytes: Cell,
 }
@@ -162,12 +170,26 @@ impl Sum for ListenerCells {
 
 impl Sum for RouteCells {
     fn absorb(&self, other: &Self) {
-        let Self { requests, upstream_failures, refused, received_bytes, sent_bytes } = other;
+        let Self {
+            requests,
+            upstream_failures,
+            refused,
+            retries,
+            retries_refused,
+            mirrored,
+            mirrors_dropped,
+            received_bytes,
+            sent_bytes,
+        } = other;
         for (sum, part) in self.requests.iter().zip(requests) {
             sum.add(part.value());
         }
         self.upstream_failures.add(upstream_failures.value());
         self.refused.add(refused.value());
+        self.retries.add(retries.value());
+        self.retries_refused.add(retries_refused.value());
+        self.mirrored.add(mirrored.value());
+        self.mirrors_dropped.add(mirrors_dropped.value());
         self.received_bytes.add(received_bytes.value());
         self.sent_bytes.add(sent_bytes.value());
     }

@@ -16,11 +16,15 @@ use std::net::IpAddr;
 use std::num::NonZeroU16;
 use std::sync::Arc;
 
-pub use filter::{HeaderChange, HeaderChanges, PathChange, Redirect, RefusedHeader, Scheme};
+pub use filter::{
+    Cors, CorsSpec, Filters, HeaderChange, HeaderChanges, Mirror, PathChange, Redirect, RefusedHeader,
+    Rewrite, Scheme,
+};
 pub use host::HostTable;
 pub use http::{
-    HeaderMatch, HttpAction, HttpMatch, HttpRule, HttpTable, HttpVirtualListener, MatchOrder, PathMatch,
-    QueryMatch, RequestView, VirtualHost,
+    BACKOFF_DEFAULT, HeaderMatch, HttpAction, HttpMatch, HttpRule, HttpTable, HttpTimeouts,
+    HttpVirtualListener, MatchOrder, PathMatch, Pattern, QueryMatch, RequestView, Retry, TextMatch,
+    VirtualHost,
 };
 pub use l4::{L4Service, Maglev};
 pub use publish::{Publisher, Reader};
@@ -205,13 +209,13 @@ pub struct WeightedBackend {
     pub weight: u32,
     pub backend: Backend,
     /// Where the backend has filters of its own: what they and the rule's, which come first, do together. HTTP only.
-    pub headers: Option<Arc<MessageHeaders>>,
+    pub filters: Option<Arc<Filters>>,
 }
 
 impl WeightedBackend {
     /// Without filters of its own.
     pub const fn new(weight: u32, backend: Backend) -> Self {
-        Self { weight, backend, headers: None }
+        Self { weight, backend, filters: None }
     }
 }
 

@@ -21,6 +21,7 @@ mod grant;
 mod grpc;
 mod hostname;
 mod http;
+mod http_filters;
 mod inputs;
 mod l4;
 mod listener;

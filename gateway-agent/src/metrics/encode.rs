@@ -199,6 +199,13 @@ impl Sums {
         series
     }
 
+    /// Of routes where there is any: most ask for nothing of the kind.
+    fn some(&self, read: impl Fn(&RouteCells) -> u64) -> Series<RouteLabels> {
+        let mut series = self.route(read);
+        series.retain(|(_, number)| *number > 0);
+        series
+    }
+
     /// Of listeners where any was made: the others may not speak TLS.
     fn handshakes(&self) -> Series<ListenerLabels> {
         let mut series = self.listener(|cells| cells.handshakes.value());
@@ -265,6 +272,16 @@ impl Sums {
         counters(encoder, "route_upstream_failures", help, None, failures)?;
         let help = "Shares of invalid backends and of such without endpoints";
         counters(encoder, "route_refused", help, None, self.route(|cells| cells.refused.value()))?;
+        let help = "Further tries that routes asked for";
+        counters(encoder, "route_retries", help, None, self.some(|cells| cells.retries.value()))?;
+        let help = "Requests not tried again because a worker's budget was spent";
+        let refused = self.some(|cells| cells.retries_refused.value());
+        counters(encoder, "route_retries_refused", help, None, refused)?;
+        let help = "Requests sent to mirrors";
+        counters(encoder, "route_mirrored", help, None, self.some(|cells| cells.mirrored.value()))?;
+        let help = "Requests not sent to mirrors, or not answered by them in time";
+        let dropped = self.some(|cells| cells.mirrors_dropped.value());
+        counters(encoder, "route_mirrors_dropped", help, None, dropped)?;
         let help = "Received from clients for the route by the proxy";
         counters(encoder, "route_received", help, bytes, self.route(|cells| cells.received_bytes.value()))?;
         let help = "Sent to clients for the route by the proxy";

@@ -9,21 +9,26 @@
 //! and here only another kind of stream, whose records cost a few allocations. HTTP/2 is not here.
 //!
 //! Filters change header fields that were parsed and before they are sent, and never those that frame a message. Those
-//! of the response hold for answers of backends and for redirects; errors of the proxy itself carry none.
+//! of the response hold for answers of backends and for redirects; errors of the proxy itself carry what CORS says, so
+//! that a browser shows them, and nothing else.
 
 mod balance;
 mod buffer;
 mod client;
 mod clock;
 mod conn;
+mod deadline;
 mod decision;
 mod error;
 mod exchange;
+mod kept;
 mod limits;
+mod mirror;
 mod pool;
 mod pump;
 mod redirect;
 mod respond;
+mod retry;
 mod table;
 mod tunnel;
 mod upstream;

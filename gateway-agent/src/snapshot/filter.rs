@@ -1,11 +1,18 @@
-//! What filters do to a message: changes of header fields, and redirects.
+//! What filters do to a message: changes of header fields, rewrites, redirects, CORS, mirrors.
 //!
 //! **Invariant:** what is in here can be written into a head without changing how it is framed: names and values were
 //! checked when it was made ([`RefusedHeader`]).
 
+mod cors;
+mod rewrite;
+
 use std::ops::Deref;
 use std::sync::Arc;
 
+pub use cors::{Cors, CorsSpec};
+pub use rewrite::{PathChange, Rewrite};
+
+use super::{EndpointSet, MessageHeaders};
 use crate::syntax::field::{Meaning, is_token, is_value};
 
 /// `http` or `https`.
@@ -171,38 +178,50 @@ impl Redirect {
     }
 }
 
-/// `HTTPPathModifier`. Replacements are in normal form, begin with `/` and need no escaping.
-#[derive(Clone, Debug, PartialEq, Eq)]
-pub enum PathChange {
-    Full(Arc<str>),
-    /// Both without trailing `/`, so that `/` is the empty string.
-    Prefix {
-        matched: Arc<str>,
-        replacement: Arc<str>,
-    },
+// === All of them ===
+
+/// What the filters of a rule do, or those of a rule and one of its backends together.
+#[derive(Clone, Debug, Default, PartialEq, Eq)]
+pub struct Filters {
+    pub headers: MessageHeaders,
+    pub rewrite: Rewrite,
+    pub cors: Option<Arc<Cors>>,
+    /// Of a rule: its own. Of a backend: those of the backend alone, for those of the rule are sent another head.
+    pub mirrors: Arc<[Mirror]>,
+    /// Of a backend only; that of a rule is its action.
+    pub redirect: Option<Arc<Redirect>>,
 }
 
-impl PathChange {
-    /// Appends what becomes of `path`, which is in normal form.
-    pub fn append(&self, path: &str, out: &mut Vec<u8>) {
-        match self {
-            Self::Full(full) => out.extend_from_slice(full.as_bytes()),
-            Self::Prefix { matched, replacement } => {
-                // The route matched, so the prefix is there.
-                let rest = path.strip_prefix(&**matched).unwrap_or(path);
-                out.extend_from_slice(replacement.as_bytes());
-                out.extend_from_slice(rest.as_bytes());
-                if replacement.is_empty() && rest.is_empty() {
-                    out.push(b'/');
-                }
-            }
+impl Filters {
+    /// What `self`, those of a rule, and then `backend` do.
+    #[must_use]
+    pub fn then(&self, backend: &Self) -> Self {
+        Self {
+            headers: MessageHeaders {
+                request: self.headers.request.then(&backend.headers.request),
+                response: self.headers.response.then(&backend.headers.response),
+            },
+            rewrite: self.rewrite.then(&backend.rewrite),
+            cors: backend.cors.as_ref().or(self.cors.as_ref()).cloned(),
+            mirrors: backend.mirrors.clone(),
+            redirect: backend.redirect.clone(),
         }
     }
 }
 
+/// Copies of some of the requests go to one endpoint of this set; its answers are thrown away.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Mirror {
+    pub endpoints: Arc<EndpointSet>,
+    /// Of `denominator` requests.
+    pub numerator: u32,
+    /// Never 0.
+    pub denominator: u32,
+}
+
 #[cfg(test)]
 mod tests {
-    use super::{HeaderChanges, PathChange, Redirect, RefusedHeader, Scheme};
+    use super::{HeaderChanges, Redirect, RefusedHeader, Scheme};
 
     /// As `name keeps values`.
     fn shown(changes: &HeaderChanges) -> Vec<String> {
@@ -265,31 +284,6 @@ mod tests {
             assert_eq!(HeaderChanges::new([name], [], []), Err(RefusedHeader::Name(name.into())), "{name:?}");
         }
         assert!(HeaderChanges::new([], [("x", "a\tb é \"quoted\"")], []).is_ok());
-    }
-
-    // The table of `HTTPPathModifier.replacePrefixMatch`, as configuration has it.
-    #[test]
-    fn prefix_is_replaced_as_the_api_says() {
-        for (path, matched, replacement, expected) in [
-            ("/foo/bar", "/foo", "/xyz", "/xyz/bar"),
-            ("/foo/bar", "/foo", "/xyz/", "/xyz/bar"),
-            ("/foo/bar", "/foo/", "/xyz", "/xyz/bar"),
-            ("/foo/bar", "/foo/", "/xyz/", "/xyz/bar"),
-            ("/foo", "/foo", "/xyz", "/xyz"),
-            ("/foo/", "/foo", "/xyz", "/xyz/"),
-            ("/foo/bar", "/foo", "", "/bar"),
-            ("/foo/", "/foo", "", "/"),
-            ("/foo", "/foo", "", "/"),
-            ("/foo/", "/foo", "/", "/"),
-            ("/foo", "/foo", "/", "/"),
-            ("/a", "/", "/b", "/b/a"),
-        ] {
-            let cut = |path: &str| path.trim_end_matches('/').into();
-            let change = PathChange::Prefix { matched: cut(matched), replacement: cut(replacement) };
-            let mut out = Vec::new();
-            change.append(path, &mut out);
-            assert_eq!(String::from_utf8(out).unwrap(), expected, "{path} {matched} {replacement}");
-        }
     }
 
     // `HTTPRequestRedirectFilter.port`.

@@ -1,6 +1,8 @@
 //! The HTTP routing table of one listener.
 
 mod host;
+mod pattern;
+mod policy;
 mod query;
 
 #[cfg(test)]
@@ -9,8 +11,10 @@ mod tests;
 use std::sync::Arc;
 
 pub use host::{MatchOrder, VirtualHost};
+pub use pattern::Pattern;
+pub use policy::{BACKOFF_DEFAULT, HttpTimeouts, Retry};
 
-use super::{HostTable, ListenerName, MessageHeaders, Redirect, RouteName, Scheme, Split};
+use super::{Filters, HostTable, ListenerName, Redirect, RouteName, Scheme, Split};
 
 /// Host to listener to virtual host. The most specific listener is chosen first and only its routes are looked at
 /// (listener isolation, `gateway_types.go` on `Listeners`).
@@ -44,20 +48,53 @@ pub enum PathMatch {
     Exact(Arc<str>),
     /// By path element; stored without trailing `/`, so that `/` is the empty string.
     Prefix(Arc<str>),
+    Regex(Pattern),
 }
 
-/// `name` in lower case; the value is compared byte for byte.
+/// `name` in lower case.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct HeaderMatch {
     pub name: Arc<str>,
-    pub value: Arc<str>,
+    pub value: TextMatch,
 }
 
-/// Both are compared byte for byte, after percent-decoding of what the request holds.
+/// The name is compared byte for byte. Name and value of the request are percent-decoded before.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct QueryMatch {
     pub name: Arc<str>,
-    pub value: Arc<str>,
+    pub value: TextMatch,
+}
+
+/// What a value must be.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub enum TextMatch {
+    /// Compared byte for byte.
+    Exact(Arc<str>),
+    Regex(Pattern),
+}
+
+impl TextMatch {
+    fn holds(&self, value: &[u8]) -> bool {
+        match self {
+            Self::Exact(exact) => value == exact.as_bytes(),
+            Self::Regex(pattern) => pattern.matches(value),
+        }
+    }
+}
+
+impl From<&str> for TextMatch {
+    fn from(exact: &str) -> Self {
+        Self::Exact(exact.into())
+    }
+}
+
+impl std::fmt::Display for TextMatch {
+    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        match self {
+            Self::Exact(exact) => f.write_str(exact),
+            Self::Regex(pattern) => write!(f, "/{}/", pattern.text()),
+        }
+    }
 }
 
 #[derive(Clone, Debug, PartialEq, Eq)]
@@ -65,16 +102,27 @@ pub struct HttpRule {
     pub route: RouteName,
     /// Position in `spec.rules`.
     pub index: u16,
-    /// What the rule's filters do, unless the backend that is chosen has [`super::WeightedBackend::headers`]. The
-    /// response's part holds for answers of backends and for redirects, not for errors of the proxy.
-    pub headers: MessageHeaders,
+    /// What the rule's filters do, unless the backend that is chosen has [`super::WeightedBackend::filters`]. What they
+    /// do to the answer holds for answers of backends and for redirects, and not for errors of the proxy but what CORS
+    /// says.
+    pub filters: Filters,
+    pub timeouts: HttpTimeouts,
+    /// `None`: as the proxy does by itself. No attempts: not even that.
+    pub retry: Option<Arc<Retry>>,
     pub action: HttpAction,
 }
 
 impl HttpRule {
-    /// Without filters.
+    /// Without filters and policies.
     pub fn new(route: RouteName, index: u16, action: HttpAction) -> Self {
-        Self { route, index, headers: MessageHeaders::default(), action }
+        Self {
+            route,
+            index,
+            filters: Filters::default(),
+            timeouts: HttpTimeouts::default(),
+            retry: None,
+            action,
+        }
     }
 }
 
@@ -112,7 +160,10 @@ impl HttpMatch {
     /// Whether all but the path holds.
     fn holds_beyond_path<R: RequestView>(&self, request: &R) -> bool {
         self.method.as_deref().is_none_or(|method| method == request.method())
-            && self.headers.iter().all(|header| request.header(&header.name) == Some(header.value.as_bytes()))
+            && self
+                .headers
+                .iter()
+                .all(|header| request.header(&header.name).is_some_and(|value| header.value.holds(value)))
             && self.query_holds(request)
     }
 

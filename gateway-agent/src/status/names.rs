@@ -39,6 +39,7 @@ pub mod reason {
     pub const CONFIGURATION_CHANGED: &str = "ConfigurationChanged";
     pub const CONFLICTED: &str = "Conflicted";
     pub const HOSTNAME_CONFLICT: &str = "HostnameConflict";
+    pub const INCOMPATIBLE_FILTERS: &str = "IncompatibleFilters";
     pub const INVALID: &str = "Invalid";
     pub const INVALID_CA_CERTIFICATE_KIND: &str = "InvalidCACertificateKind";
     pub const INVALID_CA_CERTIFICATE_REF: &str = "InvalidCACertificateRef";

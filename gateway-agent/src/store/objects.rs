@@ -11,7 +11,10 @@ use std::sync::Arc;
 use k8s_openapi::jiff::Timestamp;
 
 use crate::provision::managed::Managed;
-use crate::snapshot::{HeaderMatch, MessageHeaders, ObjectName, PathMatch, QueryMatch, Redirect, Transport};
+use crate::snapshot::{
+    Cors, HeaderMatch, HttpTimeouts, MessageHeaders, ObjectName, PathMatch, QueryMatch, Redirect, Retry,
+    Rewrite, Transport,
+};
 
 /// The API group of Gateway, routes and grants.
 pub const GATEWAY_GROUP: &str = "gateway.networking.k8s.io";
@@ -231,22 +234,44 @@ pub struct HttpRoute {
     pub rules: Vec<HttpRouteRule>,
 }
 
-#[derive(Clone, Debug, PartialEq, Eq)]
+#[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct HttpRouteRule {
     /// Never empty unless one could not be expressed: then `unsupported_matches` says so.
     pub matches: Vec<HttpRouteMatch>,
     pub backends: Vec<BackendRef>,
     /// Of the backend at the same position.
-    pub backend_headers: Vec<MessageHeaders>,
-    pub headers: MessageHeaders,
-    /// Then no backend is asked.
-    pub redirect: Option<Arc<Redirect>>,
+    pub backend_filters: Vec<HttpFilters>,
+    pub filters: HttpFilters,
+    pub timeouts: HttpTimeouts,
+    pub retry: Option<Arc<Retry>>,
     /// Parts of `matches` that are not supported: what the rule is for cannot be told, so it is dropped.
     pub unsupported_matches: Vec<String>,
     /// Filters, timeouts and the like that are not supported: the rule matches and may not be served without them.
     pub unsupported: Vec<String>,
+    /// Filters that may not be used together: as `unsupported`.
+    pub incompatible: Vec<String>,
+}
+
+/// The filters of a rule or of a backend.
+#[derive(Clone, Debug, Default, PartialEq, Eq)]
+pub struct HttpFilters {
+    pub headers: MessageHeaders,
+    /// Then no backend is asked.
+    pub redirect: Option<Arc<Redirect>>,
+    pub rewrite: Rewrite,
+    pub cors: Option<Arc<Cors>>,
+    pub mirrors: Vec<MirrorRef>,
     /// `ExtensionRef` filters, as `group/kind name`; none of them can be resolved.
     pub extensions: Vec<String>,
+}
+
+/// A RequestMirror filter.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct MirrorRef {
+    pub backend: BackendRef,
+    /// Of `denominator` requests, which is never 0.
+    pub numerator: u32,
+    pub denominator: u32,
 }
 
 #[derive(Clone, Debug, PartialEq, Eq)]

@@ -5,12 +5,13 @@ use std::sync::Arc;
 use super::backend::Resolver;
 use super::conditions::{Problem, RouteVerdict, join_messages, merge};
 use super::hostname::Specificity;
+use super::http_filters;
 use super::precedence::{MatchRank, Precedence};
 use crate::snapshot::{
-    HttpAction, HttpMatch, HttpRule, MatchOrder, MessageHeaders, RouteKind, RouteName, Split,
+    Backend, Filters, HttpAction, HttpMatch, HttpRule, MatchOrder, RouteKind, RouteName, Split,
 };
 use crate::status::names::reason;
-use crate::store::objects::{HttpRoute, HttpRouteRule};
+use crate::store::objects::{HttpFilters, HttpRoute, HttpRouteRule};
 
 /// The status of a rule that cannot be served as written.
 const RULE_ERROR: u16 = 500;
@@ -38,19 +39,15 @@ pub(super) fn compile(route: &Arc<HttpRoute>, resolver: &mut Resolver<'_>) -> Co
     let mut partial = Vec::new();
     let mut unresolved = Vec::new();
     for (index, rule) in route.rules.iter().enumerate() {
-        let action = action(rule, &name, resolver, &mut unresolved);
-        if let Some(message) = unsupported(index, rule) {
-            partial.push(message);
-        } else {
+        let compiled_rule = Arc::new(compile_rule(index, rule, &name, resolver, &mut unresolved));
+        let problems = problems(index, rule);
+        if problems.is_empty() {
             n_usable += 1;
         }
+        partial.extend(problems);
         if !rule.unsupported_matches.is_empty() {
             continue;
         }
-        // The schema allows 16 rules.
-        let index_16 = u16::try_from(index).unwrap_or(u16::MAX);
-        let headers = rule.headers.clone();
-        let compiled_rule = Arc::new(HttpRule { route: name.clone(), index: index_16, headers, action });
         for (position, one) in rule.matches.iter().enumerate() {
             matches.push(CompiledMatch {
                 rank: MatchRank::of(one),
@@ -66,9 +63,12 @@ pub(super) fn compile(route: &Arc<HttpRoute>, resolver: &mut Resolver<'_>) -> Co
             });
         }
     }
+    // Where all is wrong for one reason, that is the condition's.
+    let is_incompatible = route.rules.iter().all(|rule| !rule.incompatible.is_empty());
+    let reason = if is_incompatible { reason::INCOMPATIBLE_FILTERS } else { reason::UNSUPPORTED_VALUE };
     let message = join_messages(partial);
     let verdict = RouteVerdict {
-        unusable: (n_usable == 0).then(|| Problem::new(reason::UNSUPPORTED_VALUE, message.clone())),
+        unusable: (n_usable == 0).then(|| Problem::new(reason, message.clone())),
         partial: (!message.is_empty()).then(|| format!("Dropped Rule: {message}")),
         unresolved: merge(unresolved),
         note: None,
@@ -76,43 +76,85 @@ pub(super) fn compile(route: &Arc<HttpRoute>, resolver: &mut Resolver<'_>) -> Co
     CompiledHttp { route: route.clone(), verdict, matches }
 }
 
-/// What of a rule is not supported.
-fn unsupported(index: usize, rule: &HttpRouteRule) -> Option<String> {
+/// What of a rule cannot be served.
+fn problems(index: usize, rule: &HttpRouteRule) -> Vec<String> {
+    let mut problems = Vec::new();
     if !rule.unsupported_matches.is_empty() {
         let fields = rule.unsupported_matches.join(", ");
-        return Some(format!("rules[{index}]: {fields} is not supported, the rule has no effect"));
+        problems.push(format!("rules[{index}]: {fields} is not supported, the rule has no effect"));
     }
-    if !rule.unsupported.is_empty() {
-        let fields = rule.unsupported.join(", ");
-        return Some(format!(
-            "rules[{index}]: {fields} is not supported yet, what matches the rule is answered with {RULE_ERROR}"
-        ));
+    let consequence = format!("what matches the rule is answered with {RULE_ERROR}");
+    for (fields, what) in [(&rule.incompatible, "is not allowed"), (&rule.unsupported, "is not supported")] {
+        if !fields.is_empty() {
+            problems.push(format!("rules[{index}]: {} {what}, {consequence}", fields.join(", ")));
+        }
     }
-    None
+    problems
+}
+
+fn compile_rule(
+    index: usize,
+    rule: &HttpRouteRule,
+    route: &RouteName,
+    resolver: &mut Resolver<'_>,
+    unresolved: &mut Vec<Problem>,
+) -> HttpRule {
+    let filters = http_filters::compile(&rule.filters, route, resolver, unresolved);
+    let action = action(rule, &filters, route, resolver, unresolved);
+    // The schema allows 16 rules.
+    let index = u16::try_from(index).unwrap_or(u16::MAX);
+    let HttpRouteRule { timeouts, retry, .. } = rule;
+    HttpRule { route: route.clone(), index, filters, timeouts: *timeouts, retry: retry.clone(), action }
 }
 
 fn action(
     rule: &HttpRouteRule,
+    filters: &Filters,
     route: &RouteName,
     resolver: &mut Resolver<'_>,
     unresolved: &mut Vec<Problem>,
 ) -> HttpAction {
     let shares = resolver.resolve(route.kind, &route.object.namespace, &rule.backends);
     unresolved.extend(shares.problems.iter().cloned());
-    for extension in &rule.extensions {
-        let message = format!("no filter is known for extensionRef {extension}");
-        unresolved.push(Problem::new(reason::INVALID_KIND, message));
-    }
-    if !rule.extensions.is_empty() || !rule.unsupported.is_empty() {
+    let split = with_filters(shares.split(), filters, rule, route, resolver, unresolved);
+    let is_whole = rule.unsupported.is_empty() && rule.incompatible.is_empty();
+    if !is_whole || !rule.filters.extensions.is_empty() {
         // A filter must not be skipped (`HTTPRouteFilter.extensionRef`).
         return HttpAction::Respond(RULE_ERROR);
     }
-    if let Some(redirect) = &rule.redirect {
+    if let Some(redirect) = &rule.filters.redirect {
         return HttpAction::Redirect(redirect.clone());
     }
-    let split = with_headers(shares.split(), rule);
     // No backendRefs, or all of them with weight 0 (O44).
     if split.total == 0 { HttpAction::Respond(RULE_ERROR) } else { HttpAction::Forward(split) }
+}
+
+/// Gives the backends that have filters of their own what the rule's and they do together.
+fn with_filters(
+    split: Split,
+    of_rule: &Filters,
+    rule: &HttpRouteRule,
+    route: &RouteName,
+    resolver: &mut Resolver<'_>,
+    unresolved: &mut Vec<Problem>,
+) -> Split {
+    if rule.backend_filters.iter().all(|own| *own == HttpFilters::default()) {
+        return split;
+    }
+    let mut backends = split.backends.to_vec();
+    for (backend, own) in backends.iter_mut().zip(&rule.backend_filters) {
+        if *own == HttpFilters::default() {
+            continue;
+        }
+        if !own.extensions.is_empty() {
+            // As for a rule: the requests of this backend are an error, and it is not asked.
+            backend.backend = Backend::Invalid;
+        }
+        let mut compiled = http_filters::compile(own, route, resolver, unresolved);
+        compiled.redirect.clone_from(&own.redirect);
+        backend.filters = Some(Arc::new(of_rule.then(&compiled)));
+    }
+    Split::new(backends)
 }
 
 impl CompiledHttp {
@@ -126,20 +168,4 @@ impl CompiledHttp {
             (precedence.order(), &one.compiled)
         })
     }
-}
-
-/// Gives the backends that have filters of their own what the rule's and they do together.
-fn with_headers(split: Split, rule: &HttpRouteRule) -> Split {
-    let has_own = |headers: &&MessageHeaders| !headers.request.is_empty() || !headers.response.is_empty();
-    if !rule.backend_headers.iter().any(|headers| has_own(&headers)) {
-        return split;
-    }
-    let mut backends = split.backends.to_vec();
-    for (backend, own) in backends.iter_mut().zip(&rule.backend_headers).filter(|(_, own)| has_own(own)) {
-        backend.headers = Some(Arc::new(MessageHeaders {
-            request: rule.headers.request.then(&own.request),
-            response: rule.headers.response.then(&own.response),
-        }));
-    }
-    Split::new(backends)
 }

@@ -31,6 +31,9 @@ pub(super) struct MatchRank {
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
 enum PathRank {
     Exact,
+    /// By length of the expression in characters. The API leaves the place to implementations: an expression beside a
+    /// prefix is meant as an exception from it.
+    Regex(Reverse<usize>),
     /// By length in characters.
     Prefix(Reverse<usize>),
 }
@@ -41,6 +44,7 @@ impl MatchRank {
             path: match &one.path {
                 PathMatch::Exact(_) => PathRank::Exact,
                 PathMatch::Prefix(prefix) => PathRank::Prefix(Reverse(prefix.chars().count())),
+                PathMatch::Regex(pattern) => PathRank::Regex(Reverse(pattern.text().chars().count())),
             },
             has_method: Reverse(one.method.is_some()),
             n_headers: Reverse(one.headers.len()),
@@ -63,7 +67,8 @@ impl Precedence<'_> {
         bytes.extend((!length).to_be_bytes());
         let (kind, length) = match self.rank.path {
             PathRank::Exact => (0, 0),
-            PathRank::Prefix(Reverse(length)) => (1, count(length)),
+            PathRank::Regex(Reverse(length)) => (1, count(length)),
+            PathRank::Prefix(Reverse(length)) => (2, count(length)),
         };
         bytes.push(kind);
         bytes.extend((!length).to_be_bytes());
@@ -111,7 +116,7 @@ mod tests {
     use proptest::prelude::*;
 
     use super::{MatchRank, Precedence};
-    use crate::snapshot::{HeaderMatch, ObjectName, PathMatch, QueryMatch};
+    use crate::snapshot::{HeaderMatch, ObjectName, PathMatch, Pattern, QueryMatch};
     use crate::store::objects::{Age, HttpRouteMatch, Meta};
     use crate::translate::hostname::Specificity;
 
@@ -139,6 +144,8 @@ mod tests {
         let path = prop_oneof![
             Just(PathMatch::Exact("/a".into())),
             prop::sample::select(vec!["", "/a", "/a/b"]).prop_map(|path| PathMatch::Prefix(path.into())),
+            prop::sample::select(vec!["/", "/.*"])
+                .prop_map(|text| PathMatch::Regex(Pattern::new(text).unwrap())),
         ];
         let parts = (hostname, path, any::<bool>(), 0..3_usize, 0..3_usize);
         (parts, 0..2_u64, "[ab]", 0..2_usize, 0..2_usize).prop_map(|(parts, order, name, rule, position)| {
@@ -165,6 +172,7 @@ mod tests {
     fn by_the_spec(one: &Candidate, other: &Candidate) -> Option<bool> {
         let length = |path: &PathMatch| match path {
             PathMatch::Exact(_) => usize::MAX,
+            PathMatch::Regex(pattern) => 1000 + pattern.text().len(),
             PathMatch::Prefix(prefix) => prefix.len(),
         };
         let differ = |one: usize, other: usize| (one != other).then_some(one > other);

@@ -4,7 +4,7 @@
 use super::field::{Field, Span};
 use super::request::RequestHead;
 use super::response::ResponseHead;
-use crate::snapshot::HeaderChange;
+use crate::snapshot::{Cors, HeaderChange, Rewrite};
 
 /// What this proxy says of the client, one per connection.
 #[derive(Clone, Copy, Debug)]
@@ -27,28 +27,43 @@ pub enum Persistence {
     KeepAlive,
 }
 
+/// What is done to the head of an answer.
+#[derive(Clone, Copy, Debug, Default)]
+pub struct Answer<'a> {
+    pub changes: &'a [HeaderChange],
+    /// Header lines of the proxy's own.
+    pub lines: &'a [u8],
+    /// Fields that CORS owns are the proxy's to say: what the server behind or a change says of them is dropped.
+    pub owns_cors: bool,
+}
+
 /// Appends the head for the server behind, always HTTP/1.1 in origin form. `changes` see what this proxy says of the
 /// client as a part of the request, and nothing else that it writes itself.
 pub fn request(
     request: &RequestHead,
     head: &[u8],
     forwarded: Forwarded<'_>,
-    changes: &[HeaderChange],
+    (rewrite, changes): (&Rewrite, &[HeaderChange]),
     out: &mut Vec<u8>,
 ) {
     out.extend_from_slice(request.method.bytes(head));
     out.push(b' ');
-    out.extend_from_slice(request.path(head).as_bytes());
+    for piece in rewrite.path(request.path(head)) {
+        out.extend_from_slice(piece.as_bytes());
+    }
     if let Some(query) = request.query {
         out.push(b'?');
         out.extend_from_slice(query.bytes(head));
     }
     out.extend_from_slice(b" HTTP/1.1\r\n");
     let authority = request.authority(head);
-    if authority.is_none() || request.authority.is_some() {
+    if let Some(hostname) = &rewrite.hostname {
+        field(out, "Host", hostname.as_bytes());
+    } else if authority.is_none() || request.authority.is_some() {
         field(out, "Host", authority.unwrap_or(forwarded.local).as_bytes());
     }
-    fields(&request.fields, request.fields_end, head, changes, out);
+    let is_replaced = |name: &[u8]| rewrite.hostname.is_some() && name.eq_ignore_ascii_case(b"host");
+    fields((&request.fields, request.fields_end), head, changes, is_replaced, out);
     let said = [
         ("X-Forwarded-For", Some(forwarded.client)),
         ("X-Forwarded-Proto", Some(forwarded.proto)),
@@ -72,12 +87,16 @@ pub fn response(
     response: &ResponseHead,
     head: &[u8],
     persistence: Persistence,
-    changes: &[HeaderChange],
+    answer: Answer<'_>,
     out: &mut Vec<u8>,
 ) {
+    let Answer { changes, lines, owns_cors } = answer;
+    let is_replaced = |name: &[u8]| owns_cors && Cors::owns(name);
     status_line(response.status, response.reason.bytes(head), out);
-    fields(&response.fields, response.fields_end, head, changes, out);
+    fields((&response.fields, response.fields_end), head, changes, is_replaced, out);
+    let changes = changes.iter().filter(|change| !is_replaced(change.name.as_bytes()));
     added(&response.fields, head, changes, out);
+    out.extend_from_slice(lines);
     match persistence {
         Persistence::Close => out.extend_from_slice(b"Connection: close\r\n"),
         Persistence::Implied => {}
@@ -115,11 +134,19 @@ pub fn field(out: &mut Vec<u8>, name: &str, value: &[u8]) {
 }
 
 /// Copies the lines of kept fields, neighbours together.
-fn fields(fields: &[Field], end: usize, head: &[u8], changes: &[HeaderChange], out: &mut Vec<u8>) {
+fn fields(
+    (fields, end): (&[Field], usize),
+    head: &[u8],
+    changes: &[HeaderChange],
+    is_replaced: impl Fn(&[u8]) -> bool,
+    out: &mut Vec<u8>,
+) {
     let mut run: Option<usize> = None;
     for (at, field) in fields.iter().enumerate() {
         let start = field.name.start();
-        let is_copied = field.keep && (changes.is_empty() || stays(at, fields, head, changes));
+        let is_copied = field.keep
+            && (changes.is_empty() || stays(at, fields, head, changes))
+            && !is_replaced(field.name.bytes(head));
         match (is_copied, run) {
             (true, None) => run = Some(start),
             (false, Some(run_start)) => {
@@ -143,8 +170,13 @@ fn stays(at: usize, fields: &[Field], head: &[u8], changes: &[HeaderChange]) -> 
 
 /// Appends what `changes` add. Values follow that of the last field of the name, separated by commas, as the API's
 /// examples have it; but not for `Set-Cookie`, whose values may hold commas (RFC 9110 section 5.3).
-fn added(fields: &[Field], head: &[u8], changes: &[HeaderChange], out: &mut Vec<u8>) {
-    for change in changes.iter().filter(|change| !change.values.is_empty()) {
+fn added<'c>(
+    fields: &[Field],
+    head: &[u8],
+    changes: impl IntoIterator<Item = &'c HeaderChange>,
+    out: &mut Vec<u8>,
+) {
+    for change in changes.into_iter().filter(|change| !change.values.is_empty()) {
         if !is_list(change) {
             change.values.iter().for_each(|value| field(out, &change.name, value.as_bytes()));
             continue;

@@ -2,10 +2,10 @@
 
 use proptest::prelude::*;
 
-use super::encode::{self, Forwarded, Persistence};
+use super::encode::{self, Answer, Forwarded, Persistence};
 use super::request::{Asked, MethodKind};
 use super::{Framing, HeadError, RequestHead, ResponseHead, Scanner};
-use crate::snapshot::{HeaderChanges, RequestView};
+use crate::snapshot::{HeaderChanges, PathChange, RequestView, Rewrite};
 
 const FORWARDED: Forwarded<'static> =
     Forwarded { client: "192.0.2.1", proto: "http", local: "198.51.100.1:8080" };
@@ -24,7 +24,7 @@ fn refused(message: &str) -> HeadError {
 fn forwarded(message: &str) -> String {
     let head = parse(message.as_bytes()).unwrap_or_else(|error| panic!("{error}: {message}"));
     let mut out = Vec::new();
-    encode::request(&head, message.as_bytes(), FORWARDED, &[], &mut out);
+    encode::request(&head, message.as_bytes(), FORWARDED, (&KEPT, &[]), &mut out);
     String::from_utf8(out).unwrap()
 }
 
@@ -36,8 +36,21 @@ fn answer(message: &str, method: MethodKind) -> Result<ResponseHead, HeadError> 
 
 fn returned(message: &str, method: MethodKind, persistence: Persistence) -> String {
     let mut out = Vec::new();
-    encode::response(&answer(message, method).unwrap(), message.as_bytes(), persistence, &[], &mut out);
+    encode::response(
+        &answer(message, method).unwrap(),
+        message.as_bytes(),
+        persistence,
+        Answer::default(),
+        &mut out,
+    );
     String::from_utf8(out).unwrap()
+}
+
+/// No rewriting.
+const KEPT: Rewrite = Rewrite { hostname: None, path: None };
+
+fn changed(changes: &HeaderChanges) -> Answer<'_> {
+    Answer { changes, ..Answer::default() }
 }
 
 type Changes<'a> = (&'a [&'a str], &'a [(&'a str, &'a str)], &'a [(&'a str, &'a str)]);
@@ -68,7 +81,7 @@ fn header_filters_change_what_is_sent_and_nothing_else() {
         let message = format!("GET / HTTP/1.1\r\nHost: h\r\n{fields}\r\n\r\n");
         let mut out = Vec::new();
         let head = parse(message.as_bytes()).unwrap();
-        encode::request(&head, message.as_bytes(), FORWARDED, &changes(filter), &mut out);
+        encode::request(&head, message.as_bytes(), FORWARDED, (&KEPT, &changes(filter)), &mut out);
         let sent = String::from_utf8(out).unwrap();
         // What this proxy says of the client stands between what was kept and what was added.
         let own = |line: &&str| !line.starts_with("X-Forwarded-");
@@ -77,7 +90,13 @@ fn header_filters_change_what_is_sent_and_nothing_else() {
         let message = format!("HTTP/1.1 200 OK\r\nContent-Length: 0\r\n{fields}\r\n\r\n");
         let mut out = Vec::new();
         let answer = answer(&message, MethodKind::Other).unwrap();
-        encode::response(&answer, message.as_bytes(), Persistence::Implied, &changes(filter), &mut out);
+        encode::response(
+            &answer,
+            message.as_bytes(),
+            Persistence::Implied,
+            changed(&changes(filter)),
+            &mut out,
+        );
         let sent = String::from_utf8(out).unwrap();
         assert_eq!(sent, format!("HTTP/1.1 200 OK\r\nContent-Length: 0\r\n{expected}\r\n\r\n"));
     }
@@ -91,7 +110,7 @@ fn filters_of_the_owner_overrule_what_the_proxy_says_of_the_client_and_clients_d
     let mut out = Vec::new();
     let filter: Changes<'_> =
         (&["X-Forwarded-Host"], &[("X-Forwarded-Proto", "https")], &[("X-Forwarded-For", "198.51.100.9")]);
-    encode::request(&head, message.as_bytes(), FORWARDED, &changes(filter), &mut out);
+    encode::request(&head, message.as_bytes(), FORWARDED, (&KEPT, &changes(filter)), &mut out);
     let expected = "GET / HTTP/1.1\r\nHost: h\r\nX-Forwarded-For: 192.0.2.1\r\nx-forwarded-proto: https\r\n\
                     x-forwarded-for: 198.51.100.9\r\n\r\n";
     assert_eq!(String::from_utf8(out).unwrap(), expected);
@@ -103,9 +122,46 @@ fn cookies_that_are_set_stay_fields_of_their_own() {
     let answer = answer(message, MethodKind::Other).unwrap();
     let mut out = Vec::new();
     let filter: Changes<'_> = (&[], &[], &[("set-cookie", "b=2"), ("Set-Cookie", "c=3")]);
-    encode::response(&answer, message.as_bytes(), Persistence::Implied, &changes(filter), &mut out);
+    encode::response(&answer, message.as_bytes(), Persistence::Implied, changed(&changes(filter)), &mut out);
     let expected = "HTTP/1.1 200 OK\r\nSet-Cookie: a=1; Expires=Thu, 01 Jan\r\nContent-Length: 0\r\n\
                     set-cookie: b=2\r\nset-cookie: c=3\r\n\r\n";
+    assert_eq!(String::from_utf8(out).unwrap(), expected);
+}
+
+// O36
+#[test]
+fn rewritten_host_is_written_once_and_the_query_stays() {
+    let path = PathChange::Prefix { matched: "/a".into(), replacement: "/x".into() };
+    let rewrite = Rewrite { hostname: Some("one.example.org".into()), path: Some(path) };
+    for (message, target, asked) in [
+        ("GET /a/b?c=/a HTTP/1.1\r\nA: 1\r\nHost: h:80\r\nB: 2\r\n\r\n", "/x/b?c=/a", "h:80"),
+        ("GET http://h/%61?q HTTP/1.1\r\nhOST: other\r\nA: 1\r\nB: 2\r\n\r\n", "/x?q", "h"),
+        ("GET /a HTTP/1.0\r\nA: 1\r\nB: 2\r\n\r\n", "/x", ""),
+    ] {
+        let mut out = Vec::new();
+        let head = parse(message.as_bytes()).unwrap();
+        encode::request(&head, message.as_bytes(), FORWARDED, (&rewrite, &[]), &mut out);
+        let said = if asked.is_empty() { String::new() } else { format!("X-Forwarded-Host: {asked}\r\n") };
+        let expected = format!(
+            "GET {target} HTTP/1.1\r\nHost: one.example.org\r\nA: 1\r\nB: 2\r\n\
+             X-Forwarded-For: 192.0.2.1\r\nX-Forwarded-Proto: http\r\n{said}\r\n"
+        );
+        assert_eq!(String::from_utf8(out).unwrap(), expected);
+    }
+}
+
+#[test]
+fn what_cors_owns_is_said_once() {
+    let message =
+        "HTTP/1.1 200 OK\r\nAccess-Control-Allow-Origin: *\r\nVary: Accept\r\nContent-Length: 0\r\n\r\n";
+    let changes = changes((&[], &[("access-control-allow-origin", "http://x")], &[("b", "1")]));
+    let lines = b"Vary: Origin\r\nAccess-Control-Allow-Origin: http://a\r\n";
+    let head = answer(message, MethodKind::Other).unwrap();
+    let mut out = Vec::new();
+    let own = Answer { changes: &changes, lines, owns_cors: true };
+    encode::response(&head, message.as_bytes(), Persistence::Implied, own, &mut out);
+    let expected = "HTTP/1.1 200 OK\r\nVary: Accept\r\nContent-Length: 0\r\nb: 1\r\nVary: Origin\r\n\
+                    Access-Control-Allow-Origin: http://a\r\n\r\n";
     assert_eq!(String::from_utf8(out).unwrap(), expected);
 }
 
@@ -352,7 +408,7 @@ fn recycled_head_remembers_nothing() {
     let fresh = parse(second).unwrap();
     let mut outs = [Vec::new(), Vec::new()];
     for (head, out) in [&head, &fresh].into_iter().zip(&mut outs) {
-        encode::request(head, second, FORWARDED, &[], out);
+        encode::request(head, second, FORWARDED, (&KEPT, &[]), out);
     }
     assert_eq!(outs[0], outs[1]);
     assert_eq!((head.host(), head.expects_continue, head.upgrade), ("", false, None));
@@ -406,7 +462,7 @@ proptest! {
         {
             let mut head = RequestHead::default();
             head.parse(&message[place.clone()]).unwrap();
-            encode::request(&head, &message[place], FORWARDED, &[], &mut Vec::new());
+            encode::request(&head, &message[place], FORWARDED, (&KEPT, &[]), &mut Vec::new());
         }
         if let Ok(Some(place)) = Scanner::response().scan(&message) {
             ResponseHead::default().parse(&message[place], MethodKind::Other).ok();

@@ -32,14 +32,24 @@ impl Random {
         Self(seed)
     }
 
+    /// Whether one of `numerator` in `denominator` is met.
+    pub(super) fn hits(&mut self, numerator: u32, denominator: u32) -> bool {
+        scale(self.number(), denominator) < numerator
+    }
+
     /// Below `bound`; 0 where that is 0.
     fn below(&mut self, bound: usize) -> usize {
+        scale(self.number(), u32::try_from(bound).unwrap_or(u32::MAX)) as usize
+    }
+
+    pub(super) fn number(&mut self) -> u32 {
         self.0 = self.0.wrapping_add(0x9e37_79b9_7f4a_7c15);
         let mut mixed = self.0;
         mixed = (mixed ^ mixed >> 30).wrapping_mul(0xbf58_476d_1ce4_e5b9);
         mixed = (mixed ^ mixed >> 27).wrapping_mul(0x94d0_49bb_1331_11eb);
         mixed ^= mixed >> 31;
-        scale((mixed >> 32) as u32, u32::try_from(bound).unwrap_or(u32::MAX)) as usize
+        // The upper half, narrowed without loss.
+        (mixed >> 32) as u32
     }
 }
 
@@ -108,6 +118,17 @@ mod tests {
         }
         assert_eq!(seen[3], 0);
         assert!(seen.iter().enumerate().all(|(index, count)| index == 3 || *count > 150), "{seen:?}");
+    }
+
+    #[test]
+    fn part_of_the_draws_hits() {
+        let mut random = Random::new(7);
+        for (numerator, denominator, least, most) in
+            [(0, 100, 0, 0), (1, 1, 10_000, 10_000), (20, 100, 1_800, 2_200), (25, 50, 4_700, 5_300)]
+        {
+            let n_hits = (0..10_000).filter(|_| random.hits(numerator, denominator)).count();
+            assert!((least..=most).contains(&n_hits), "{numerator}/{denominator}: {n_hits}");
+        }
     }
 
     #[test]

@@ -1,10 +1,12 @@
-//! Coarse deadlines: one number per connection, looked at by the worker's ticker. No timer of the runtime per request.
+//! Coarse deadlines: one number per connection, looked at by the worker's ticker. No timer of the runtime per request,
+//! unless a route limits how long its requests may take.
 
 use std::cell::{Cell, RefCell};
 use std::rc::Rc;
 use std::task::{Context, Poll, Waker};
 use std::time::Duration;
 
+use super::deadline::{Deadline, Limit};
 use super::limits::TICK;
 
 const NEVER: u64 = u64::MAX;
@@ -14,6 +16,8 @@ const NEVER: u64 = u64::MAX;
 pub(super) enum Due {
     Abort,
     Deadline,
+    /// What the route allows.
+    Limit(Limit),
 }
 
 #[derive(Debug, Default)]
@@ -41,6 +45,7 @@ struct Slot {
 pub(super) struct Timer {
     clock: Rc<Clock>,
     index: usize,
+    route: RefCell<Deadline>,
 }
 
 impl Clock {
@@ -55,7 +60,7 @@ impl Clock {
             Some(vacant) => *vacant = slot,
             None => slots.slots.push(slot),
         }
-        Timer { clock: self.clone(), index }
+        Timer { clock: self.clone(), index, route: RefCell::default() }
     }
 
     pub(super) fn tick(&self) -> u64 {
@@ -107,8 +112,13 @@ impl Timer {
         self.with(|slot| slot.at = self.clock.tick().saturating_add(ticks).saturating_add(1));
     }
 
+    /// Never due until armed again.
+    pub(super) fn disarm(&self) {
+        self.with(|slot| slot.at = NEVER);
+    }
+
     /// Ready when due or when all is to end. One task at a time may wait.
-    pub(super) fn poll(&self, cx: &Context<'_>) -> Poll<Due> {
+    pub(super) fn poll(&self, cx: &mut Context<'_>) -> Poll<Due> {
         if self.clock.aborting.get() {
             return Poll::Ready(Due::Abort);
         }
@@ -120,7 +130,20 @@ impl Timer {
                 waker => *waker = Some(cx.waker().clone()),
             }
         });
-        if is_due { Poll::Ready(Due::Deadline) } else { Poll::Pending }
+        if is_due {
+            return Poll::Ready(Due::Deadline);
+        }
+        self.route.borrow_mut().poll(cx).map(Due::Limit)
+    }
+
+    /// Limits the request, or one try of it, from now on. Precise, unlike [`Self::arm`].
+    pub(super) fn limit(&self, limit: Limit, after: Option<Duration>) {
+        self.route.borrow_mut().set(limit, after);
+    }
+
+    /// Ends all limits.
+    pub(super) fn unlimit(&self) {
+        self.route.borrow_mut().clear();
     }
 
     fn with(&self, change: impl FnOnce(&mut Slot)) {
@@ -147,20 +170,20 @@ mod tests {
 
     #[test]
     fn deadline_is_never_early_and_at_most_two_ticks_late() {
-        let cx = Context::from_waker(Waker::noop());
+        let cx = &mut Context::from_waker(Waker::noop());
         let clock = Rc::new(Clock::default());
         clock.advance(1000);
         let timer = clock.timer();
-        assert_eq!(timer.poll(&cx), Poll::Pending);
+        assert_eq!(timer.poll(cx), Poll::Pending);
         timer.arm(Duration::from_millis(250));
         clock.advance(1003);
-        assert_eq!(timer.poll(&cx), Poll::Pending);
+        assert_eq!(timer.poll(cx), Poll::Pending);
         clock.advance(1004);
-        assert_eq!(timer.poll(&cx), Poll::Ready(Due::Deadline));
+        assert_eq!(timer.poll(cx), Poll::Ready(Due::Deadline));
         timer.arm(Duration::from_secs(1));
-        assert_eq!(timer.poll(&cx), Poll::Pending);
+        assert_eq!(timer.poll(cx), Poll::Pending);
         clock.abort();
-        assert_eq!(timer.poll(&cx), Poll::Ready(Due::Abort));
+        assert_eq!(timer.poll(cx), Poll::Ready(Due::Abort));
     }
 
     #[test]
@@ -173,6 +196,6 @@ mod tests {
         assert!(!clock.has_timers());
         let second = clock.timer();
         assert_eq!(second.index, index);
-        assert!(second.poll(&Context::from_waker(Waker::noop())).is_pending());
+        assert!(second.poll(&mut Context::from_waker(Waker::noop())).is_pending());
     }
 }

@@ -1,5 +1,6 @@
 //! One client connection: its requests one after the other, each routed by the newest snapshot.
 
+mod forward;
 mod reply;
 mod route;
 
@@ -11,26 +12,18 @@ use std::sync::Arc;
 use std::task::Poll;
 
 use reply::Before;
-use tokio::net::TcpStream;
 
-use super::balance::Tried;
 use super::buffer::Buffer;
 use super::client::{Client, Stream, TlsFacts};
 use super::clock::{Due, Timer};
 use super::decision::Decision;
 use super::error::{Kind, ProxyError};
-use super::exchange::{self, End, Exchange, Report};
-use super::limits::{HEAD_TIMEOUT, IDLE_TIMEOUT, RETRIES_MAX};
-use super::pool::Liveness;
+use super::limits::{HEAD_TIMEOUT, IDLE_TIMEOUT};
 use super::table::Table;
-use super::tunnel::Moved;
 use super::worker::{HttpWorker, Parts};
-use super::{tunnel, upstream};
-use crate::metrics::{ListenerCells, RouteCells};
-use crate::proxy::h1::encode::Persistence;
-use crate::proxy::h1::request::MethodKind;
-use crate::proxy::h1::{Framing, HeadError, Scanner};
-use crate::snapshot::{EndpointSet, HeaderChanges, HttpVirtualListener, ListenerKey, MessageHeaders};
+use crate::metrics::ListenerCells;
+use crate::proxy::h1::{HeadError, Scanner};
+use crate::snapshot::{HttpVirtualListener, ListenerKey};
 
 /// Serves one accepted connection to its end. Runs on the worker's thread, inside its `LocalSet`; dropping the
 /// future closes both sides at once.
@@ -159,22 +152,19 @@ impl Connection<'_> {
             return self.refuse(ProxyError::internal(Kind::NoRoute), parts).await;
         };
         let routed = self.route(&table, parts, place.clone());
-        let decision = self.decide(routed, parts);
-        self.prepare(&decision, routed, parts, place.clone());
+        let decision = self.decide(routed, parts, place.clone());
         self.buffer.consume(place.end);
         if let Some(cells) = &self.cells {
             cells.received_bytes.add(place.len() as u64);
         }
         let cells = routed.rule.map(|rule| self.worker.tables.borrow().route_cells(&table, rule));
         match decision {
-            Decision::Forward(set, headers) => {
-                self.forward((set, headers), parts, &cells.unwrap_or_default()).await
-            }
-            Decision::Redirect(redirect) => {
+            Decision::Forward(target) => self.forward(&target, parts, &cells.unwrap_or_default()).await,
+            Decision::Redirect(redirect, _) => {
                 self.answer(redirect.status, parts, cells.as_deref(), Before::default()).await
             }
             Decision::Answer(status) => self.answer(status, parts, cells.as_deref(), Before::default()).await,
-            Decision::Fail(error) => {
+            Decision::Fail(error, _) => {
                 if let Some(cells) = &cells {
                     cells.refused.add(1);
                 }
@@ -226,134 +216,5 @@ impl Connection<'_> {
             cells.connections.add(1);
             cells.connections_active.add(1);
         }
-    }
-
-    /// Sends the request to one endpoint after the other until one answers.
-    async fn forward(
-        &mut self,
-        (set, headers): (&EndpointSet, &MessageHeaders),
-        parts: &mut Parts,
-        cells: &RouteCells,
-    ) -> Next {
-        let worker = self.worker.clone();
-        let mut tried = Tried::new();
-        let mut n_retries = 0;
-        let request = &parts.request;
-        let is_repeatable = request.method_kind != MethodKind::Other && request.framing == Framing::None;
-        let mut liveness = Some(if is_repeatable { Liveness::Known } else { Liveness::Probed });
-        loop {
-            let connected = upstream::connect(&worker, set, &mut tried, liveness, &self.timer, cells).await;
-            let mut upstream = match connected {
-                Ok(upstream) => upstream,
-                Err(error) => return self.fail(error, parts, cells, Before::default()).await,
-            };
-            let (end, report) = self.exchange(&mut upstream.stream, parts, &headers.response).await;
-            match end {
-                Ok(End::Answered) => {
-                    if report.upstream_is_reusable {
-                        upstream.keep();
-                    }
-                    return self.finish(report, parts, cells);
-                }
-                Ok(End::Upgraded) => {
-                    self.tunnel(&mut upstream.stream, parts, cells, report).await;
-                    return Next::Close;
-                }
-                Err(error) => {
-                    tracing::debug!(%error, upstream.addr = ?set.addresses.get(upstream.index), "exchange failed");
-                    if error.source == super::error::Source::Upstream {
-                        cells.upstream_failures.add(1);
-                    }
-                    let is_unanswered = error == ProxyError::upstream(Kind::Closed);
-                    if is_unanswered && report.may_repeat && n_retries < RETRIES_MAX {
-                        n_retries += 1;
-                        // Another endpoint where there is one; a new connection in any case.
-                        if set.addresses.len() > tried.len() + 1 {
-                            tried.push(upstream.index);
-                        }
-                        liveness = None;
-                        continue;
-                    }
-                    drop(upstream);
-                    return self.broken(error, report, parts, cells).await;
-                }
-            }
-        }
-    }
-
-    async fn exchange(
-        &mut self,
-        upstream: &mut TcpStream,
-        parts: &mut Parts,
-        changes: &HeaderChanges,
-    ) -> (Result<End, ProxyError>, Report) {
-        let client = exchange::Client {
-            stream: &mut self.client,
-            buffer: &mut self.buffer,
-            has_ended: &mut self.has_ended,
-        };
-        let worker = &**self.worker;
-        let shared = (&worker.buffers, &self.timer, &*worker.clock);
-        let mut exchange = Exchange::new(client, upstream, parts, changes, shared);
-        let end = poll_fn(|cx| exchange.poll(cx)).await;
-        (end, exchange.report(end))
-    }
-
-    fn finish(&self, report: Report, parts: &Parts, cells: &RouteCells) -> Next {
-        self.count(report.status.unwrap_or(0), parts, Some(cells), report.moved);
-        match report.persistence {
-            Persistence::Implied | Persistence::KeepAlive => Next::Request,
-            Persistence::Close if report.request_is_read && self.buffer.is_empty() => Next::Close,
-            Persistence::Close => Next::Linger,
-        }
-    }
-
-    /// The exchange failed: an answer where the client has not begun to get one, else an end it cannot mistake.
-    async fn broken(
-        &mut self,
-        error: ProxyError,
-        report: Report,
-        parts: &mut Parts,
-        cells: &RouteCells,
-    ) -> Next {
-        if report.status.is_none() {
-            return self.fail(error, parts, cells, Before::of(report)).await;
-        }
-        self.count(report.status.unwrap_or(0), parts, Some(cells), report.moved);
-        if report.ends_by_close { Next::Reset } else { Next::Close }
-    }
-
-    async fn fail(
-        &mut self,
-        error: ProxyError,
-        parts: &mut Parts,
-        cells: &RouteCells,
-        before: Before,
-    ) -> Next {
-        let Some(status) = error.status() else {
-            self.count(0, parts, Some(cells), Moved::default());
-            return Next::Close;
-        };
-        self.answer(status, parts, Some(cells), before).await
-    }
-
-    async fn tunnel(
-        &mut self,
-        upstream: &mut TcpStream,
-        parts: &mut Parts,
-        cells: &RouteCells,
-        report: Report,
-    ) {
-        self.count(101, parts, Some(cells), Moved::default());
-        let moved = tunnel::run(
-            (&mut self.client, &mut self.buffer),
-            (upstream, &mut parts.upstream_buffer),
-            &parts.response_out,
-            report.n_head_written,
-            &self.timer,
-            &self.worker.buffers,
-        )
-        .await;
-        self.count_bytes(Some(cells), moved);
     }
 }

@@ -7,15 +7,31 @@ use super::error::{Kind, ProxyError};
 use super::table::Table;
 use super::worker::HttpWorker;
 use crate::snapshot::{
-    Backend, EndpointSet, HttpAction, HttpRule, HttpVirtualListener, MessageHeaders, Redirect, RequestView,
+    Backend, Cors, EndpointSet, Filters, HttpAction, HttpRule, HttpVirtualListener, Mirror, Redirect,
+    RequestView,
 };
+
+/// The API lets preflights be answered by 200 or 204, and those of other origins by 403.
+const PREFLIGHT_ALLOWED: u16 = 204;
+const PREFLIGHT_REFUSED: u16 = 403;
 
 /// Where a request goes. Borrows from the table, which is held to the request's end.
 pub(super) enum Decision<'t> {
     Answer(u16),
-    Fail(ProxyError),
-    Forward(&'t EndpointSet, &'t MessageHeaders),
-    Redirect(&'t Redirect),
+    /// With the filters of the rule or backend whose requests fail.
+    Fail(ProxyError, &'t Filters),
+    Forward(Target<'t>),
+    Redirect(&'t Redirect, &'t Filters),
+}
+
+/// The servers behind, and what is done to a request and its answer on the way.
+#[derive(Clone, Copy)]
+pub(super) struct Target<'t> {
+    pub(super) rule: &'t HttpRule,
+    pub(super) endpoints: &'t EndpointSet,
+    pub(super) filters: &'t Filters,
+    /// Where the backend has filters of its own: its mirrors are not the rule's.
+    has_own_filters: bool,
 }
 
 /// What the table says of a request.
@@ -54,23 +70,66 @@ impl<'t> Routed<'t> {
         };
         let split = match &rule.action {
             HttpAction::Forward(split) => split,
-            HttpAction::Redirect(redirect) => return Decision::Redirect(redirect),
+            HttpAction::Redirect(redirect) => return Decision::Redirect(redirect, &rule.filters),
             HttpAction::Respond(status) => return Decision::Answer(*status),
         };
         let mut shares = worker.shares.get();
         let point = shares.next(split.total);
         worker.shares.set(shares);
         let Some(share) = split.pick(point) else {
-            return Decision::Fail(ProxyError::internal(Kind::InvalidBackend));
+            return Decision::Fail(ProxyError::internal(Kind::InvalidBackend), &rule.filters);
         };
+        let filters = share.filters.as_deref().unwrap_or(&rule.filters);
         match &share.backend {
+            Backend::Invalid => Decision::Fail(ProxyError::internal(Kind::InvalidBackend), filters),
+            Backend::Endpoints(_) if let Some(redirect) = &filters.redirect => {
+                Decision::Redirect(redirect, filters)
+            }
             Backend::Endpoints(set) if set.addresses.is_empty() => {
-                Decision::Fail(ProxyError::internal(Kind::NoEndpoint))
+                Decision::Fail(ProxyError::internal(Kind::NoEndpoint), filters)
             }
-            Backend::Endpoints(set) => {
-                Decision::Forward(set, share.headers.as_deref().unwrap_or(&rule.headers))
+            Backend::Endpoints(endpoints) => {
+                let has_own_filters = share.filters.is_some();
+                Decision::Forward(Target { rule, endpoints, filters, has_own_filters })
             }
-            Backend::Invalid => Decision::Fail(ProxyError::internal(Kind::InvalidBackend)),
         }
+    }
+}
+
+impl<'t> Decision<'t> {
+    /// What CORS makes of it: a preflight is answered here. Gives the fields that the answer has to have to `write`,
+    /// whoever answers.
+    #[must_use]
+    pub(super) fn with_cors<R: RequestView>(self, view: &R, write: impl FnMut(&'static str, &[u8])) -> Self {
+        let filters = match &self {
+            Self::Answer(_) => return self,
+            Self::Fail(_, filters) | Self::Redirect(_, filters) => *filters,
+            Self::Forward(target) => target.filters,
+        };
+        let Some(cors) = &filters.cors else { return self };
+        if Cors::is_preflight(view) {
+            let is_allowed = cors.preflight(view, write);
+            return Self::Answer(if is_allowed { PREFLIGHT_ALLOWED } else { PREFLIGHT_REFUSED });
+        }
+        cors.answer(view, write);
+        self
+    }
+}
+
+impl<'t> Target<'t> {
+    /// Mirrors that get a copy of this request, each with the filters that its copy has passed.
+    pub(super) fn mirrors(&self, worker: &HttpWorker) -> impl Iterator<Item = (&'t Mirror, &'t Filters)> {
+        let Self { rule, filters, has_own_filters, .. } = *self;
+        // What a backend's filters do is for that backend and its own mirrors alone.
+        let of_backend = has_own_filters.then_some(filters);
+        let all = [Some(&rule.filters), of_backend].into_iter().flatten();
+        all.flat_map(|filters| filters.mirrors.iter().map(move |mirror| (mirror, filters))).filter(
+            |(mirror, _)| {
+                let mut random = worker.random.get();
+                let is_hit = random.hits(mirror.numerator, mirror.denominator);
+                worker.random.set(random);
+                is_hit
+            },
+        )
     }
 }

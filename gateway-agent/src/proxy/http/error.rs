@@ -2,6 +2,7 @@
 
 use thiserror::Error;
 
+use super::deadline::Limit;
 use crate::proxy::h1::{BodyError, HeadError};
 
 /// Whose doing it was.
@@ -30,6 +31,8 @@ pub(super) enum Kind {
     Head(HeadError),
     #[error("no head within the deadline")]
     HeadTimeout,
+    #[error("the try took longer than the route allows")]
+    BackendTimeout,
     #[error("the backend reference is invalid")]
     InvalidBackend,
     #[error("the host belongs to another listener than the server name")]
@@ -38,6 +41,8 @@ pub(super) enum Kind {
     NoEndpoint,
     #[error("no route matches")]
     NoRoute,
+    #[error("the request took longer than the route allows")]
+    RequestTimeout,
     #[error("more than {} interim answers", crate::proxy::h1::limits::INTERIM_RESPONSES_MAX)]
     TooManyInterim,
     #[error("an upgrade that was not asked for")]
@@ -62,6 +67,14 @@ impl ProxyError {
         Self { source: Source::Internal, kind }
     }
 
+    /// A limit of the route was reached.
+    pub(super) const fn limit(limit: Limit) -> Self {
+        Self::upstream(match limit {
+            Limit::Request => Kind::RequestTimeout,
+            Limit::Try => Kind::BackendTimeout,
+        })
+    }
+
     pub(super) const fn upstream(kind: Kind) -> Self {
         Self { source: Source::Upstream, kind }
     }
@@ -73,6 +86,7 @@ impl ProxyError {
             (_, Kind::Misdirected) => Some(421),
             (_, Kind::InvalidBackend) => Some(500),
             (_, Kind::NoEndpoint) => Some(503),
+            (_, Kind::BackendTimeout | Kind::RequestTimeout) => Some(504),
             (Source::Downstream, Kind::Head(error)) => Some(refusal(error)),
             (Source::Downstream, Kind::Body(BodyError::Truncated) | Kind::Closed) => None,
             (Source::Downstream, Kind::BodyStalled | Kind::HeadTimeout) => Some(408),

@@ -10,21 +10,24 @@ use super::buffer::{Buffer, Buffers};
 use super::client::Stream;
 use super::clock::{Clock, Due, Timer};
 use super::error::{Kind, ProxyError};
+use super::kept::Kept;
 use super::limits::{BODY_STALL_TIMEOUT, HALF_CLOSED_TIMEOUT, RESPONSE_HEAD_TIMEOUT};
 use super::pump::{Coding, Pump, PumpError};
 use super::tunnel::Moved;
 use super::worker::Parts;
-use crate::proxy::h1::encode::{self, Persistence};
+use crate::proxy::h1::encode::{self, Answer, Persistence};
 use crate::proxy::h1::limits::INTERIM_RESPONSES_MAX;
 use crate::proxy::h1::request::MethodKind;
-use crate::proxy::h1::{BodyError, Framing, HeadError, RequestHead, ResponseHead, Scanner};
-use crate::snapshot::HeaderChanges;
+use crate::proxy::h1::{Body, BodyError, Framing, HeadError, RequestHead, ResponseHead, Scanner};
+use crate::snapshot::Filters;
 
 /// How an exchange ended well.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) enum End {
     /// The answer is written in full.
     Answered,
+    /// The answer is not passed on, and nothing of it was.
+    Rejected,
     /// A 101 is to be written, then both directions are free.
     Upgraded,
 }
@@ -51,6 +54,13 @@ pub(super) struct Client<'a> {
     pub(super) has_ended: &'a mut bool,
 }
 
+/// What is done to an answer.
+pub(super) struct Terms<'a> {
+    pub(super) filters: &'a Filters,
+    /// Whether an answer with this status is thrown away for another try, which it must not be asked in vain.
+    pub(super) rejects: &'a dyn Fn(u16) -> bool,
+}
+
 pub(super) struct Exchange<'a> {
     client: Client<'a>,
     upstream: &'a mut TcpStream,
@@ -62,10 +72,12 @@ pub(super) struct Exchange<'a> {
     request_out: &'a [u8],
     response_out: &'a mut Vec<u8>,
     /// Of the final answer.
-    changes: &'a HeaderChanges,
+    answer: Answer<'a>,
+    rejects: &'a dyn Fn(u16) -> bool,
+    is_rejected: bool,
     clock: &'a Clock,
     upload: Upload,
-    up: Pump,
+    up: &'a mut Pump,
     phase: Phase,
     down: Pump,
     scanner: Scanner,
@@ -83,6 +95,8 @@ pub(super) struct Report {
     pub(super) moved: Moved,
     /// Nothing came from the server, and nothing of the request may have been acted upon, or twice is as good as once.
     pub(super) may_repeat: bool,
+    /// All that was sent of the request can be sent again.
+    pub(super) can_repeat: bool,
     pub(super) request_is_read: bool,
     pub(super) upstream_is_reusable: bool,
     /// The client cannot tell a closed connection from the answer's end.
@@ -94,15 +108,16 @@ impl<'a> Exchange<'a> {
     pub(super) fn new(
         client: Client<'a>,
         upstream: &'a mut TcpStream,
-        parts: &'a mut Parts,
-        changes: &'a HeaderChanges,
+        (parts, up): (&'a mut Parts, &'a mut Pump),
+        terms: Terms<'a>,
         (buffers, timer, clock): (&'a Buffers, &'a Timer, &'a Clock),
     ) -> Self {
-        let Parts { request, response, request_out, response_out, upstream_buffer, .. } = parts;
+        let Parts { request, response, request_out, response_out, own_lines, upstream_buffer, .. } = parts;
         response_out.clear();
         upstream_buffer.clear();
+        let Terms { filters, rejects } = terms;
         let exchange = Self {
-            up: Pump::new(request.framing, Coding::Kept),
+            up,
             client,
             upstream,
             upstream_buffer,
@@ -112,7 +127,13 @@ impl<'a> Exchange<'a> {
             response,
             request_out,
             response_out,
-            changes,
+            answer: Answer {
+                changes: &filters.headers.response,
+                lines: own_lines,
+                owns_cors: filters.cors.is_some(),
+            },
+            rejects,
+            is_rejected: false,
             clock,
             upload: Upload::Active,
             phase: Phase::Head,
@@ -139,22 +160,42 @@ impl<'a> Exchange<'a> {
     pub(super) fn report(&self, end: Result<End, ProxyError>) -> Report {
         let is_untouched =
             self.phase == Phase::Head && self.n_interim == 0 && self.upstream_buffer.is_empty();
-        let is_safe_twice =
-            self.request.method_kind != MethodKind::Other && self.request.framing == Framing::None;
-        let is_answered = end == Ok(End::Answered);
+        let is_safe_twice = self.request.method_kind != MethodKind::Other && self.up.is_repeatable();
+        let is_answered = match end {
+            Ok(End::Answered) => self.upstream_buffer.is_empty(),
+            Ok(End::Rejected) => self.rest_is_here(),
+            Ok(End::Upgraded) | Err(_) => false,
+        };
         Report {
             status: (self.phase == Phase::Body).then_some(self.response.status),
             n_head_written: self.down.n_head_written(),
             moved: Moved { n_received: self.up.n_body_written(), n_sent: self.down.n_written() },
             may_repeat: is_untouched && (is_safe_twice || self.up.n_written() == 0),
+            can_repeat: self.can_repeat(),
             request_is_read: self.upload == Upload::Done,
-            upstream_is_reusable: is_answered
-                && self.upload == Upload::Done
-                && self.response.keep_alive
-                && self.upstream_buffer.is_empty(),
+            upstream_is_reusable: is_answered && self.upload == Upload::Done && self.response.keep_alive,
             ends_by_close: self.phase == Phase::Body && self.sent_framing() == Framing::UntilClose,
             persistence: self.persistence,
         }
+    }
+
+    /// Once all of the request was sent: what was kept of its body.
+    pub(super) fn sent_body(&self) -> Option<&Kept> {
+        self.up.kept().filter(|_| self.upload == Upload::Done)
+    }
+
+    /// Nothing of an answer is on its way to the client, and all that was sent of the request can be sent again.
+    fn can_repeat(&self) -> bool {
+        self.phase == Phase::Head
+            && self.down.n_head_written() == self.response_out.len()
+            && self.up.is_repeatable()
+    }
+
+    /// All of the answer has come, and nothing else.
+    fn rest_is_here(&self) -> bool {
+        let mut body = Body::new(self.response.framing);
+        let rest = self.upstream_buffer.data();
+        body.take(rest).is_ok_and(|length| length == rest.len()) && body.is_done()
     }
 
     fn n_moved(&self) -> u64 {
@@ -173,6 +214,7 @@ impl<'a> Exchange<'a> {
     fn overdue(&self, due: Due) -> ProxyError {
         match (due, self.phase) {
             (Due::Abort, _) => ProxyError::internal(Kind::Aborted),
+            (Due::Limit(limit), _) => ProxyError::limit(limit),
             (Due::Deadline, _) if *self.client.has_ended => ProxyError::downstream(Kind::Closed),
             (Due::Deadline, Phase::Head) if self.upload == Upload::Active && self.up.awaits_source() => {
                 ProxyError::downstream(Kind::BodyStalled)
@@ -239,6 +281,9 @@ impl<'a> Exchange<'a> {
     fn poll_download(&mut self, cx: &mut Context<'_>) -> Poll<Result<End, ProxyError>> {
         if self.phase == Phase::Head {
             ready!(self.poll_response_head(cx))?;
+            if self.is_rejected {
+                return Poll::Ready(Ok(End::Rejected));
+            }
             self.phase = Phase::Body;
             if self.response.status == 101 {
                 return Poll::Ready(Ok(End::Upgraded));
@@ -290,15 +335,26 @@ impl<'a> Exchange<'a> {
             }
             // RFC 9110 section 15.2: never to HTTP/1.0; 100 only to who asked for it.
             if !self.request.is_http_1_0 && (self.response.status != 100 || self.request.expects_continue) {
-                encode::response(self.response, head, Persistence::Implied, &[], self.response_out);
+                encode::response(
+                    self.response,
+                    head,
+                    Persistence::Implied,
+                    Answer::default(),
+                    self.response_out,
+                );
             }
         } else {
             self.check_upgrade()?;
+            if self.can_repeat() && (self.rejects)(self.response.status) {
+                self.is_rejected = true;
+                self.upstream_buffer.consume(place.end);
+                return Ok(true);
+            }
             if self.removes_coding() {
                 self.response.drop_coding(head);
             }
             self.persistence = self.choose_persistence();
-            encode::response(self.response, head, self.persistence, self.changes, self.response_out);
+            encode::response(self.response, head, self.persistence, self.answer, self.response_out);
             let coding = if self.removes_coding() { Coding::Removed } else { Coding::Kept };
             self.down.set_body(self.response.framing, coding);
         }

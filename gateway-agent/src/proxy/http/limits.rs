@@ -42,6 +42,28 @@ pub(super) const CONNECT_ATTEMPTS_MAX: usize = 3;
 /// connection; more would multiply load on servers that fail.
 pub(super) const RETRIES_MAX: u32 = 1;
 
+/// Requests that pay for one further try, where their routes ask for such: an outage makes a fifth more load.
+pub(super) const RETRY_REQUESTS: u64 = 5;
+
+/// Further tries that a worker may make at once after a quiet time. Each tick gives one: what is asked seldom is always
+/// tried again.
+pub(super) const RETRY_BURST_MAX: u64 = 100;
+
+/// A body that is kept to be sent again or to a mirror. Forms and calls of APIs are smaller; uploads are not repeated.
+pub(super) const KEPT_BODY_BYTES_MAX: usize = 1024 * 1024;
+
+/// All of a worker.
+pub(super) const KEPT_BODIES_BYTES_MAX: usize = 32 * 1024 * 1024;
+
+/// Mirrored requests of a worker under way: what waits for a mirror that is slow costs a connection each.
+pub(super) const MIRRORS_MAX: usize = 256;
+
+/// One mirrored request, from its start to the end of the answer that nobody reads.
+pub(super) const MIRROR_TIMEOUT: Duration = Duration::from_secs(15);
+
+/// Bytes of such an answer that are read so that the connection can be used again.
+pub(super) const MIRROR_ANSWER_BYTES_MAX: usize = 1024 * 1024;
+
 /// A connection kept for reuse. Below the 75 s of nginx and the 60 s of many load balancers, so that we close first.
 pub(super) const POOL_IDLE_TIMEOUT: Duration = Duration::from_secs(55);
 

@@ -9,6 +9,7 @@ use std::task::{Context, Poll, ready};
 use tokio::io::{AsyncRead, AsyncWrite};
 
 use super::buffer::{Buffer, Buffers};
+use super::kept::Kept;
 use crate::proxy::h1::{Body, BodyError, Framing};
 
 /// How the body is passed on.
@@ -42,6 +43,10 @@ pub(super) struct Pump {
     awaits_source: bool,
     /// What was written may still be on this side of the socket: TLS keeps what the socket does not take.
     is_flushing: bool,
+    /// A copy of what is sent of the body.
+    kept: Option<Kept>,
+    /// Of the body, what was written to earlier receivers.
+    n_body_before: u64,
 }
 
 impl Pump {
@@ -55,7 +60,36 @@ impl Pump {
             n_written: 0,
             awaits_source: false,
             is_flushing: false,
+            kept: None,
+            n_body_before: 0,
         }
+    }
+
+    /// Keeps a copy of what is sent of the body, within bounds.
+    pub(super) fn keep(&mut self, kept: Kept) {
+        self.kept = Some(kept);
+    }
+
+    pub(super) fn kept(&self) -> Option<&Kept> {
+        self.kept.as_ref()
+    }
+
+    /// The whole body was taken from its source and written.
+    pub(super) fn is_done(&self) -> bool {
+        self.body.is_done() && self.n_ready == 0
+    }
+
+    /// Whether all that was sent of the body can be sent again.
+    pub(super) fn is_repeatable(&self) -> bool {
+        self.n_body_written() == 0 || self.kept.as_ref().is_some_and(|kept| kept.bytes().is_some())
+    }
+
+    /// Goes on to another receiver, with a head that holds what was kept of the body.
+    pub(super) fn restart(&mut self) {
+        self.n_body_before = self.n_body_written();
+        self.n_head_written = 0;
+        self.n_written = 0;
+        self.is_flushing = false;
     }
 
     /// The body's framing, known only after what was written so far (interim heads).
@@ -72,8 +106,9 @@ impl Pump {
         self.n_written
     }
 
+    /// Of the body, also to earlier receivers.
     pub(super) fn n_body_written(&self) -> u64 {
-        self.n_written.saturating_sub(self.n_head_written as u64)
+        self.n_body_before + self.n_written.saturating_sub(self.n_head_written as u64)
     }
 
     pub(super) fn n_head_written(&self) -> usize {
@@ -176,6 +211,9 @@ impl Pump {
         self.n_head_written += of_head;
         self.n_ready -= length - of_head;
         self.n_written += length as u64;
+        if let Some(kept) = &mut self.kept {
+            kept.push(buffer.data().get(..length - of_head).unwrap_or_default());
+        }
         buffer.consume(length - of_head);
         Poll::Ready(Ok(()))
     }

@@ -2,16 +2,16 @@
 
 use super::super::h1::RequestHead;
 use super::super::h1::encode::field;
-use crate::snapshot::{HeaderChange, HttpVirtualListener, Redirect};
+use crate::snapshot::{Cors, Filters, HttpVirtualListener, Redirect};
 
 /// Fields that the answer has anyway.
 const OWN_FIELDS: [&str; 3] = ["content-type", "date", "location"];
 
-/// Appends `Location` and what `changes` add. `local`: the address that was connected to, for clients that name no
+/// Appends `Location` and what the filters add. `local`: the address that was connected to, for clients that name no
 /// host.
 pub(super) fn lines(
     redirect: &Redirect,
-    changes: &[HeaderChange],
+    filters: &Filters,
     listener: &HttpVirtualListener,
     (request, head): (&RequestHead, &[u8]),
     local: &str,
@@ -21,7 +21,7 @@ pub(super) fn lines(
     let asked = Asked { host: request.host(), path: request.path(head), query: request.query(head) };
     location(redirect, listener, asked, local, out);
     out.extend_from_slice(b"\r\n");
-    for (name, value) in further(changes) {
+    for (name, value) in further(filters) {
         field(out, name, value.as_bytes());
     }
 }
@@ -66,9 +66,11 @@ pub(super) fn location(
     }
 }
 
-/// The fields that `changes` give to a redirect.
-pub(super) fn further(changes: &[HeaderChange]) -> impl Iterator<Item = (&str, &str)> {
-    let free = changes.iter().filter(|change| !OWN_FIELDS.contains(&&*change.name));
+/// The fields that header filters give to a redirect; not those that CORS says.
+pub(super) fn further(filters: &Filters) -> impl Iterator<Item = (&str, &str)> {
+    let is_own =
+        |name: &str| OWN_FIELDS.contains(&name) || (filters.cors.is_some() && Cors::owns(name.as_bytes()));
+    let free = filters.headers.response.iter().filter(move |change| !is_own(&change.name));
     free.flat_map(|change| change.values.iter().map(|value| (&*change.name, &**value)))
 }
 
@@ -84,7 +86,8 @@ mod tests {
     use super::{append_number, lines};
     use crate::proxy::h1::{RequestHead, Scanner};
     use crate::snapshot::{
-        HeaderChanges, HostTable, HttpVirtualListener, ListenerName, ObjectName, PathChange, Redirect, Scheme,
+        Filters, HeaderChanges, HostTable, HttpVirtualListener, ListenerName, ObjectName, PathChange,
+        Redirect, Scheme,
     };
 
     fn listener(scheme: Scheme, port: u16) -> HttpVirtualListener {
@@ -98,7 +101,14 @@ mod tests {
         let mut head = RequestHead::default();
         head.parse(&message.as_bytes()[place]).unwrap();
         let mut out = Vec::new();
-        lines(redirect, &[], listener, (&head, message.as_bytes()), "192.0.2.1:8080", &mut out);
+        lines(
+            redirect,
+            &Filters::default(),
+            listener,
+            (&head, message.as_bytes()),
+            "192.0.2.1:8080",
+            &mut out,
+        );
         String::from_utf8(out).unwrap()
     }
 
@@ -139,7 +149,9 @@ mod tests {
         let changes = HeaderChanges::new(["x"], set, [("x-a", "1"), ("x-a", "2")]).unwrap();
         let mut out = Vec::new();
         let web = listener(Scheme::Http, 80);
-        lines(&PLAIN, &changes, &web, (&head, message.as_bytes()), "192.0.2.1:80", &mut out);
+        let mut filters = Filters::default();
+        filters.headers.response = changes;
+        lines(&PLAIN, &filters, &web, (&head, message.as_bytes()), "192.0.2.1:80", &mut out);
         let expected = "Location: http://a/\r\nstrict-transport-security: max-age=1\r\nx-a: 1\r\nx-a: 2\r\n";
         assert_eq!(String::from_utf8(out).unwrap(), expected);
     }

@@ -19,6 +19,11 @@ pub(super) fn append(
         Persistence::Implied => {}
         Persistence::KeepAlive => out.extend_from_slice(b"Connection: keep-alive\r\n"),
     }
+    // A 204 has no body to be said the length of (RFC 9110 section 8.6).
+    if status == 204 {
+        out.extend_from_slice(b"\r\n");
+        return;
+    }
     // OPTIONS of the server has nothing to say beyond its status.
     if status == 200 {
         out.extend_from_slice(b"Content-Length: 0\r\n\r\n");
@@ -41,12 +46,14 @@ pub(super) fn append(
 const fn reason(status: u16) -> &'static str {
     match status {
         200 => "OK",
+        204 => "No Content",
         301 => "Moved Permanently",
         302 => "Found",
         303 => "See Other",
         307 => "Temporary Redirect",
         308 => "Permanent Redirect",
         400 => "Bad Request",
+        403 => "Forbidden",
         404 => "Not Found",
         408 => "Request Timeout",
         414 => "URI Too Long",
@@ -70,14 +77,15 @@ mod tests {
 
     #[test]
     fn own_answers_are_well_formed() {
-        for status in [301, 400, 404, 408, 414, 417, 421, 431, 500, 501, 502, 503, 504, 505, 599] {
+        for status in [204, 301, 400, 403, 404, 408, 414, 417, 421, 431, 500, 501, 502, 503, 504, 505, 599] {
             let mut out = Vec::new();
             append(status, MethodKind::Other, Persistence::Close, b"A: b\r\n", &mut out);
             let place = Scanner::response().scan(&out).unwrap().unwrap();
             let mut head = ResponseHead::default();
             head.parse(&out[place.clone()], MethodKind::Other).unwrap();
             assert_eq!(head.status, status);
-            assert_eq!(head.framing, Framing::Length((out.len() - place.end) as u64));
+            let length = (out.len() - place.end) as u64;
+            assert_eq!(head.framing, if status == 204 { Framing::None } else { Framing::Length(length) });
             assert!(!head.keep_alive);
             let mut of_head = Vec::new();
             append(status, MethodKind::Head, Persistence::Close, b"A: b\r\n", &mut of_head);

@@ -1,10 +1,14 @@
 //! The proxy between real sockets: scripted servers behind, plain byte streams in front.
 
 mod bodies;
+mod cors;
 mod failures;
 mod filters;
 mod lifecycle;
+mod mirrors;
 mod requests;
+mod retries;
+mod timeouts;
 
 use std::cell::{Cell, RefCell};
 use std::net::SocketAddr;

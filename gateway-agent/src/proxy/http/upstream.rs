@@ -10,7 +10,7 @@ use tokio::net::TcpStream;
 use super::balance::{self, Tried};
 use super::clock::{Due, Timer};
 use super::error::{Kind, ProxyError};
-use super::limits::{CONNECT_ATTEMPTS_MAX, CONNECT_TIMEOUT};
+use super::limits::CONNECT_TIMEOUT;
 use super::pool::Liveness;
 use super::worker::HttpWorker;
 use crate::metrics::RouteCells;
@@ -47,27 +47,40 @@ impl Upstream<'_> {
     }
 }
 
-/// `liveness`: `None` takes no kept connection. Endpoints that fail are added to `tried`.
+/// How a connection may be got.
+#[derive(Clone, Copy, Debug)]
+pub(super) struct How {
+    /// `None`: not a kept one.
+    pub(super) liveness: Option<Liveness>,
+    /// Endpoints that are asked at most.
+    pub(super) n_connects_max: usize,
+}
+
+/// Endpoints that fail are added to `tried`.
 pub(super) async fn connect<'a>(
     worker: &'a HttpWorker,
     set: &EndpointSet,
     tried: &mut Tried,
-    liveness: Option<Liveness>,
+    how: How,
     timer: &Timer,
     cells: &RouteCells,
 ) -> Result<Upstream<'a>, ProxyError> {
     let mut failure = ProxyError::internal(Kind::NoEndpoint);
-    for _ in 0..CONNECT_ATTEMPTS_MAX {
+    for _ in 0..how.n_connects_max {
         let Some((index, endpoint)) = choose(worker, set, tried) else { break };
         worker.pool.borrow_mut().begin(endpoint);
         let claim = Claim { worker, endpoint };
-        let kept = liveness.and_then(|liveness| worker.pool.borrow_mut().take(&endpoint, liveness));
+        let kept = how.liveness.and_then(|liveness| worker.pool.borrow_mut().take(&endpoint, liveness));
         if let Some(stream) = kept {
             return Ok(Upstream { stream, index, claim });
         }
         failure = match open(endpoint, timer).await {
             Ok(stream) => return Ok(Upstream { stream, index, claim }),
-            Err(error @ ProxyError { kind: Kind::Aborted, .. }) => return Err(error),
+            Err(error @ ProxyError { kind: Kind::Aborted | Kind::RequestTimeout, .. }) => return Err(error),
+            Err(error @ ProxyError { kind: Kind::BackendTimeout, .. }) => {
+                cells.upstream_failures.add(1);
+                return Err(error);
+            }
             Err(error) => error,
         };
         cells.upstream_failures.add(1);
@@ -95,6 +108,7 @@ async fn open(endpoint: SocketAddr, timer: &Timer) -> Result<TcpStream, ProxyErr
         Poll::Pending => timer.poll(cx).map(|due| match due {
             Due::Abort => Err(ProxyError::internal(Kind::Aborted)),
             Due::Deadline => Err(ProxyError::upstream(Kind::ConnectTimeout)),
+            Due::Limit(limit) => Err(ProxyError::limit(limit)),
         }),
     });
     let stream = connected.await?;

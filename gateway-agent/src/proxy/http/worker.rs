@@ -9,8 +9,11 @@ use tokio::time::Instant;
 use super::balance::{Random, Shares};
 use super::buffer::{Buffer, Buffers};
 use super::clock::Clock;
+use super::kept::Total;
 use super::limits::{POOL_IDLE_TIMEOUT, SMALL_BUFFERS_KEPT_MAX, SWEEP_TICKS, TICK};
+use super::mirror::Copy;
 use super::pool::Pool;
+use super::retry::Budget;
 use super::table::Tables;
 use crate::drain::Drain;
 use crate::metrics::Metrics;
@@ -27,6 +30,9 @@ pub struct HttpWorker {
     pub(super) tables: RefCell<Tables>,
     pub(super) shares: Cell<Shares>,
     pub(super) random: Cell<Random>,
+    pub(super) budget: Cell<Budget>,
+    pub(super) kept: Total,
+    pub(super) n_mirrors: Cell<usize>,
     parts: RefCell<Vec<Parts>>,
     is_ticking: Cell<bool>,
 }
@@ -41,6 +47,8 @@ pub(super) struct Parts {
     pub(super) response_out: Vec<u8>,
     /// Lines of an answer of the proxy itself.
     pub(super) own_lines: Vec<u8>,
+    /// Mirrored requests that are not sent yet.
+    pub(super) copies: Vec<Copy>,
     /// Bytes of the request's head as it came.
     pub(super) n_head: usize,
     pub(super) upstream_buffer: Buffer,
@@ -60,6 +68,9 @@ impl HttpWorker {
             tables: RefCell::new(Tables::new(reader, metrics)),
             shares: Cell::new(Shares::new(seed)),
             random: Cell::new(Random::new(seed)),
+            budget: Cell::default(),
+            kept: Total::default(),
+            n_mirrors: Cell::new(0),
             parts: RefCell::default(),
             is_ticking: Cell::new(false),
         }

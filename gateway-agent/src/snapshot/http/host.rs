@@ -18,6 +18,9 @@ pub struct MatchOrder(Arc<[u8]>);
 pub struct VirtualHost {
     exact: SharedMap<Candidates>,
     prefix: SharedMap<Candidates>,
+    /// Those with an expression for a path, in order: each is looked at, so that they cost what they are many. A change
+    /// copies the list.
+    regex: Candidates,
     /// Bytes of the longest prefix: longer beginnings of a request's path need no look.
     prefix_bytes_max: usize,
 }
@@ -65,14 +68,14 @@ impl VirtualHost {
                 self.prefix_bytes_max = self.prefix_bytes_max.max(path.len());
                 (&mut self.prefix, path.clone())
             }
+            PathMatch::Regex(_) => {
+                self.regex = with(&self.regex, Candidate { order, found });
+                return;
+            }
         };
-        let mut candidates = paths.get(&path).map(|candidates| candidates.to_vec()).unwrap_or_default();
-        let candidate = Candidate { order, found };
-        match candidates.binary_search_by(|known| known.order.cmp(&candidate.order)) {
-            Ok(position) => candidates[position] = candidate,
-            Err(position) => candidates.insert(position, candidate),
-        }
-        paths.insert(path, candidates.into());
+        let candidates = paths.get(&path).map_or(&[][..], |candidates| candidates);
+        let candidates = with(candidates, Candidate { order, found });
+        paths.insert(path, candidates);
     }
 
     /// Takes the match that has this order and this path away.
@@ -80,9 +83,13 @@ impl VirtualHost {
         let (paths, path) = match path {
             PathMatch::Exact(path) => (&mut self.exact, path),
             PathMatch::Prefix(path) => (&mut self.prefix, path),
+            PathMatch::Regex(_) => {
+                self.regex = without(&self.regex, order);
+                return;
+            }
         };
         let Some(candidates) = paths.get(path) else { return };
-        let rest: Candidates = candidates.iter().filter(|known| known.order != *order).cloned().collect();
+        let rest = without(candidates, order);
         if !rest.is_empty() {
             paths.insert(path.clone(), rest);
             return;
@@ -94,14 +101,15 @@ impl VirtualHost {
         }
     }
 
-    pub const fn is_empty(&self) -> bool {
-        self.exact.is_empty() && self.prefix.is_empty()
+    pub fn is_empty(&self) -> bool {
+        self.exact.is_empty() && self.prefix.is_empty() && self.regex.is_empty()
     }
 
     /// All matches, in order. For those who look at the whole: it sorts.
     pub fn matches(&self) -> Vec<&HttpMatch> {
         let all = self.exact.iter().chain(self.prefix.iter());
-        let mut all: Vec<&Candidate> = all.flat_map(|(_, candidates)| candidates.iter()).collect();
+        let all = all.flat_map(|(_, candidates)| candidates.iter());
+        let mut all: Vec<&Candidate> = all.chain(self.regex.iter()).collect();
         all.sort_unstable_by(|one, other| one.order.cmp(&other.order));
         all.into_iter().map(|candidate| &candidate.found).collect()
     }
@@ -115,6 +123,12 @@ impl VirtualHost {
     /// The first match whose path holds for `path` and that `holds` otherwise.
     pub(super) fn first(&self, path: &str, holds: impl Fn(&HttpMatch) -> bool) -> Option<&HttpMatch> {
         let mut best = earlier(None, self.exact.get(path), &holds);
+        if !self.regex.is_empty() {
+            best = earlier(best, Some(&self.regex), |found: &HttpMatch| match &found.path {
+                PathMatch::Regex(pattern) => pattern.matches(path.as_bytes()) && holds(found),
+                PathMatch::Exact(_) | PathMatch::Prefix(_) => false,
+            });
+        }
         if !self.prefix.is_empty() {
             // From the longest: it is the most likely to come first, which spares the looks at the others' rests.
             if path.len() <= self.prefix_bytes_max {
@@ -129,6 +143,19 @@ impl VirtualHost {
         }
         best.map(|candidate| &candidate.found)
     }
+}
+
+fn with(candidates: &[Candidate], candidate: Candidate) -> Candidates {
+    let mut candidates = candidates.to_vec();
+    match candidates.binary_search_by(|known| known.order.cmp(&candidate.order)) {
+        Ok(position) => candidates[position] = candidate,
+        Err(position) => candidates.insert(position, candidate),
+    }
+    candidates.into()
+}
+
+fn without(candidates: &[Candidate], order: &MatchOrder) -> Candidates {
+    candidates.iter().filter(|known| known.order != *order).cloned().collect()
 }
 
 /// The first of `candidates` that holds, unless `best` comes before it.

@@ -1,13 +1,22 @@
 //! Query parameters as routes match them. Decodes while comparing; nothing is copied.
 
+use smallvec::SmallVec;
+
+use super::TextMatch;
 use crate::syntax::hex_value;
 
-/// Whether the first parameter called `name` has exactly `value`, both after percent-decoding. Case matters. `+` is
+/// Whether the first parameter called `name` has such a `value`, both after percent-decoding. Case matters. `+` is
 /// no space here: RFC 3986 knows it as itself, and applications that mean a space can match `%20`.
-pub(super) fn holds(query: &str, name: &str, value: &str) -> bool {
+pub(super) fn holds(query: &str, name: &str, value: &TextMatch) -> bool {
     let parameters = query.split('&').filter(|parameter| !parameter.is_empty());
     let mut pairs = parameters.map(|parameter| parameter.split_once('=').unwrap_or((parameter, "")));
-    pairs.find(|(raw, _)| is(raw, name)).is_some_and(|(_, raw)| is(raw, value))
+    pairs.find(|(raw, _)| is(raw, name)).is_some_and(|(_, raw)| match value {
+        TextMatch::Exact(exact) => is(raw, exact),
+        TextMatch::Regex(pattern) => {
+            let decoded: SmallVec<[u8; 256]> = decode(raw.as_bytes()).collect();
+            pattern.matches(&decoded)
+        }
+    })
 }
 
 /// Whether `raw`, decoded, is `expected`.
@@ -34,7 +43,8 @@ fn decode(raw: &[u8]) -> impl Iterator<Item = u8> {
 
 #[cfg(test)]
 mod tests {
-    use super::holds;
+    use super::{TextMatch, holds};
+    use crate::snapshot::Pattern;
 
     #[test]
     fn first_parameter_of_a_name_decides_after_decoding() {
@@ -60,7 +70,20 @@ mod tests {
             ("&&animal=whale", "animal", "whale", true),
             ("", "animal", "", false),
         ] {
-            assert_eq!(holds(query, name, value), expected, "{query} {name}={value}");
+            assert_eq!(holds(query, name, &value.into()), expected, "{query} {name}={value}");
+        }
+    }
+    #[test]
+    fn expressions_see_the_decoded_value() {
+        let whale = TextMatch::Regex(Pattern::new("wh?a l(e|é)").unwrap());
+        for (query, expected) in [
+            ("a=wa%20le", true),
+            ("a=wa%20l%C3%A9", true),
+            ("a=wa+le", false),
+            ("a=x&a=wa%20le", false),
+            ("b=1", false),
+        ] {
+            assert_eq!(holds(query, "a", &whale), expected, "{query}");
         }
     }
 }

@@ -5,7 +5,8 @@ use std::sync::Arc;
 use proptest::prelude::*;
 
 use super::{
-    HeaderMatch, HttpAction, HttpMatch, HttpRule, MatchOrder, PathMatch, QueryMatch, RequestView, VirtualHost,
+    HeaderMatch, HttpAction, HttpMatch, HttpRule, MatchOrder, PathMatch, Pattern, QueryMatch, RequestView,
+    TextMatch, VirtualHost,
 };
 use crate::snapshot::{ObjectName, RouteKind, RouteName};
 
@@ -61,6 +62,7 @@ fn found_by_reading(matches: &[HttpMatch], request: &Request) -> Option<u16> {
                 let rest = request.path.strip_prefix(&**prefix);
                 rest.is_some_and(|rest| rest.is_empty() || rest.starts_with('/'))
             }
+            PathMatch::Regex(pattern) => pattern.matches(request.path.as_bytes()),
         };
         path_holds && candidate.holds_beyond_path(request)
     };
@@ -114,6 +116,29 @@ fn what_fails_beyond_the_path_falls_through_to_the_next() {
 }
 
 #[test]
+fn expressions_match_paths_headers_and_parameters() {
+    let pattern = |text: &str| Pattern::new(text).unwrap();
+    let mut first = numbered(0, PathMatch::Regex(pattern("/v[0-9]+(/.*)?")));
+    first.headers =
+        [HeaderMatch { name: "x-env".into(), value: TextMatch::Regex(pattern("canary|beta")) }].into();
+    let mut second = numbered(1, PathMatch::Prefix("".into()));
+    second.query = [QueryMatch { name: "v".into(), value: TextMatch::Regex(pattern("[0-9]+")) }].into();
+    let host = VirtualHost::new(vec![first, second, numbered(2, PathMatch::Exact("/v1".into()))]);
+    let mut request = get("/v1");
+    assert_eq!(found(&host, &request), Some(2));
+    request.headers = vec![("x-env".into(), "beta".into())];
+    assert_eq!(found(&host, &request), Some(0));
+    request.path = "/v1/x".into();
+    assert_eq!(found(&host, &request), Some(0));
+    request.path = "/v".into();
+    assert_eq!(found(&host, &request), None);
+    request.query = Some("v=12".into());
+    assert_eq!(found(&host, &request), Some(1));
+    request.query = Some("v=12x".into());
+    assert_eq!(found(&host, &request), None);
+}
+
+#[test]
 fn ten_thousand_routes_cost_no_more_looks_than_ten() {
     let paths = (0..10_000).map(|n| PathMatch::Prefix(format!("/api/v1/service-{n}").into()));
     let host = host(paths.chain([PathMatch::Prefix("".into())]).collect());
@@ -158,6 +183,8 @@ fn any_match() -> impl Strategy<Value = HttpMatch> {
     let path = prop_oneof![
         path().prop_map(|path| PathMatch::Exact(path.into())),
         path().prop_map(|path| PathMatch::Prefix(path.trim_end_matches('/').into())),
+        prop::sample::select(vec!["/a", "/[ab]+", "/b/.*", ".*a", ".*"])
+            .prop_map(|path| PathMatch::Regex(Pattern::new(path).unwrap())),
     ];
     let parts = (path, prop::option::of("(GET|POST)"), prop::option::of("[xy]"), prop::option::of("[12]"));
     parts.prop_map(|(path, method, header, query)| {

@@ -174,6 +174,7 @@ fn match_view(one: &HttpMatch) -> MatchView {
         PathMatch::Exact(path) => format!("Exact {path}"),
         PathMatch::Prefix(prefix) if prefix.is_empty() => "PathPrefix /".into(),
         PathMatch::Prefix(prefix) => format!("PathPrefix {prefix}"),
+        PathMatch::Regex(pattern) => format!("RegularExpression {}", pattern.text()),
     }];
     conditions.extend(one.method.as_ref().map(ToString::to_string));
     conditions.extend(one.headers.iter().map(|header| format!("header {}: {}", header.name, header.value)));

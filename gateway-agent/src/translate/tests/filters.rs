@@ -1,13 +1,16 @@
-//! Filters that the proxy serves: header modifiers and redirects. And paths, which are matched in normal form.
+//! Filters, timeouts and retries as the proxy serves them. And paths, which are matched in normal form.
 
 use std::sync::Arc;
+use std::time::Duration;
 
 use proptest::prelude::*;
 use serde_json::{Value, json};
 
 use super::scenario::{Request, route, run};
 use crate::api::Object;
-use crate::snapshot::{HttpAction, HttpRule, MessageHeaders, PathChange, Scheme, VirtualHost};
+use crate::snapshot::{
+    HttpAction, HttpRule, HttpTimeouts, MessageHeaders, PathChange, Rewrite, Scheme, VirtualHost,
+};
 use crate::store::testing::{backend, gateway};
 use crate::translate::Translation;
 use crate::translate::hostname::ancestors;
@@ -51,11 +54,93 @@ fn header_modifiers_of_rule_and_backend_are_joined() {
     let rule = rule(&done, "/");
     let response = vec!["server=".to_owned()];
     let request = ["x-gone=", "x-set=1", "x-add+2"].map(str::to_owned).to_vec();
-    assert_eq!(shown(&rule.headers), (request, response.clone()));
+    assert_eq!(shown(&rule.filters.headers), (request, response.clone()));
     let HttpAction::Forward(split) = &rule.action else { panic!("{rule:?}") };
-    assert_eq!(split.backends[0].headers, None);
+    assert_eq!(split.backends[0].filters, None);
     let request = ["x-gone=", "x-set=1,3", "x-add="].map(str::to_owned).to_vec();
-    assert_eq!(shown(split.backends[1].headers.as_ref().expect("its own")), (request, response));
+    assert_eq!(shown(&split.backends[1].filters.as_ref().expect("its own").headers), (request, response));
+}
+
+#[test]
+fn rewrites_of_rule_and_backend_are_in_normal_form() {
+    let rewrite = |spec: Value| json!([{"type": "URLRewrite", "urlRewrite": spec}]);
+    let of_rule = rewrite(json!({"hostname": "One.Example.org",
+        "path": {"type": "ReplacePrefixMatch", "replacePrefixMatch": "/new/./%61/"}}));
+    let own = rewrite(json!({"path": {"type": "ReplaceFullPath", "replaceFullPath": "/a b"}}));
+    let backends = json!([{"name": "b1", "port": 80}, {"name": "b1", "port": 80, "filters": own}]);
+    let matches = json!([{"path": {"type": "PathPrefix", "value": "/old/"}}]);
+    let done = translated(json!([{"matches": matches, "filters": of_rule, "backendRefs": backends}]));
+    assert_eq!(done.parent("HTTPRoute", "r", 0, "Accepted"), "True/Accepted");
+    let rule = rule(&done, "/old/x");
+    let path = PathChange::Prefix { matched: "/old".into(), replacement: "/new/a".into() };
+    let hostname = Some("one.example.org".into());
+    assert_eq!(rule.filters.rewrite, Rewrite { hostname: hostname.clone(), path: Some(path) });
+    let HttpAction::Forward(split) = &rule.action else { panic!("{rule:?}") };
+    let own = split.backends[1].filters.as_ref().expect("its own");
+    assert_eq!(own.rewrite, Rewrite { hostname, path: Some(PathChange::Full("/a%20b".into())) });
+}
+
+#[test]
+fn timeouts_and_retries_are_read_as_the_api_writes_them() {
+    let to_b1 = json!([{"name": "b1", "port": 80}]);
+    let done = translated(json!([
+        {"backendRefs": to_b1, "timeouts": {"request": "1m30s", "backendRequest": "500ms"},
+         "retry": {"codes": [503, 500, 503], "attempts": 3, "backoff": "100ms"}},
+        {"matches": [{"path": {"value": "/zero"}}], "backendRefs": to_b1,
+         "timeouts": {"request": "0s", "backendRequest": "5s"}, "retry": {"attempts": 0}},
+        {"matches": [{"path": {"value": "/default"}}], "backendRefs": to_b1, "retry": {}},
+    ]));
+    assert_eq!(done.parent("HTTPRoute", "r", 0, "PartiallyInvalid"), "absent");
+    let millis = |millis| Some(Duration::from_millis(millis));
+    let first = rule(&done, "/");
+    assert_eq!(first.timeouts, HttpTimeouts { request: millis(90_000), backend_request: millis(500) });
+    let retry = first.retry.as_ref().expect("retries");
+    assert_eq!((retry.attempts, &*retry.codes, Some(retry.backoff)), (3, &[500, 503][..], millis(100)));
+    let zero = rule(&done, "/zero");
+    assert_eq!(zero.timeouts, HttpTimeouts { request: None, backend_request: millis(5000) });
+    assert_eq!(zero.retry.as_ref().map(|retry| retry.attempts), Some(0));
+    let default = rule(&done, "/default");
+    assert_eq!(default.retry.as_ref().map(|retry| (retry.attempts, retry.codes.len())), Some((1, 0)));
+    assert_eq!(default.timeouts, HttpTimeouts::default());
+}
+
+#[test]
+fn mirrors_are_resolved_and_bad_ones_told_while_traffic_flows() {
+    let mirror = |name: &str, part: Value| {
+        let mut spec = json!({"backendRef": {"name": name, "port": 80}});
+        spec.as_object_mut().expect("an object").extend(part.as_object().cloned().unwrap_or_default());
+        json!({"type": "RequestMirror", "requestMirror": spec})
+    };
+    let to_b1 = json!([{"name": "b1", "port": 80}]);
+    let filters = json!([
+        mirror("b1", json!({})),
+        mirror("b1", json!({"percent": 20})),
+        mirror("b1", json!({"percent": 0})),
+        mirror("b1", json!({"fraction": {"numerator": 1, "denominator": 3}})),
+        mirror("absent", json!({})),
+    ]);
+    let done = translated(json!([{"filters": filters, "backendRefs": to_b1}]));
+    assert_eq!(done.parent("HTTPRoute", "r", 0, "Accepted"), "True/Accepted");
+    assert_eq!(done.parent("HTTPRoute", "r", 0, "ResolvedRefs"), "False/BackendNotFound");
+    assert!(done.complaint("HTTPRoute", "r").starts_with("RequestMirror: Service default/absent"));
+    assert_eq!(done.request("tcp/*:8080", "GET", "a", "/", &[]), "10.0.0.1:8080 x1");
+    let rule = rule(&done, "/");
+    let parts: Vec<_> =
+        rule.filters.mirrors.iter().map(|mirror| (mirror.numerator, mirror.denominator)).collect();
+    assert_eq!(parts, [(1, 1), (20, 100), (1, 3)]);
+}
+
+#[test]
+fn cors_is_the_backends_own_before_the_rules() {
+    let cors = |origin: &str| json!([{"type": "CORS", "cors": {"allowOrigins": [origin], "maxAge": 60}}]);
+    let own = cors("https://b.example");
+    let backends = json!([{"name": "b1", "port": 80}, {"name": "b1", "port": 80, "filters": own}]);
+    let done = translated(json!([{"filters": cors("https://a.example"), "backendRefs": backends}]));
+    assert_eq!(done.parent("HTTPRoute", "r", 0, "PartiallyInvalid"), "absent");
+    let rule = rule(&done, "/");
+    let HttpAction::Forward(split) = &rule.action else { panic!("{rule:?}") };
+    let own = split.backends[1].filters.as_ref().expect("its own");
+    assert!(rule.filters.cors.is_some() && own.cors.is_some() && own.cors != rule.filters.cors);
 }
 
 #[test]

@@ -216,19 +216,62 @@ fn of_matches_with_one_header_name_the_first_counts() {
 }
 
 #[test]
-fn rule_with_a_regular_expression_is_dropped_and_the_others_serve() {
+fn rule_with_a_bad_regular_expression_is_dropped_and_the_others_serve() {
+    for (bad, named) in [
+        (
+            json!({"path": {"type": "RegularExpression", "value": "/(x"}}),
+            "matches[0].path (RegularExpression \"/(x\": unclosed group)",
+        ),
+        (
+            json!({"headers": [{"name": "x", "type": "RegularExpression", "value": "(a{1,1000}){1,1000}"}]}),
+            "matches[0].headers[0] (RegularExpression \"(a{1,1000}){1,1000}\": too large)",
+        ),
+        (
+            json!({"queryParams": [{"name": "x", "type": "RegularExpression", "value": "(?=a)"}]}),
+            "matches[0].queryParams[0] (RegularExpression",
+        ),
+    ] {
+        let rules = json!([
+            rule(json!([bad, path("Exact", "/y")]), "b1"),
+            rule(json!([path("PathPrefix", "/z")]), "b2")
+        ]);
+        let done = with_backends(vec![listeners(&[""]), route("HTTPRoute", "r", json!({ "rules": rules }))]);
+        assert_eq!(done.parent("HTTPRoute", "r", 0, "Accepted"), "True/Accepted");
+        assert_eq!(done.parent("HTTPRoute", "r", 0, "PartiallyInvalid"), "True/UnsupportedValue");
+        let message = done.complaint("HTTPRoute", "r");
+        assert!(message.starts_with("Dropped Rule"), "{message}");
+        assert!(message.contains(named), "{message}");
+        assert_eq!(done.get("a", "/y"), "404");
+        assert_eq!(to(&done.get("a", "/z")), "b2");
+    }
+}
+
+#[test]
+fn regular_expressions_stand_between_exact_paths_and_prefixes() {
     let rules = json!([
-        rule(json!([path("RegularExpression", "/x.*"), path("Exact", "/y")]), "b1"),
-        rule(json!([path("PathPrefix", "/z")]), "b2"),
+        rule(json!([path("PathPrefix", "/long/prefix")]), "b1"),
+        rule(json!([path("RegularExpression", "/.*x")]), "b2"),
+        rule(json!([path("Exact", "/long/prefix/x")]), "b3"),
     ]);
     let done = with_backends(vec![listeners(&[""]), route("HTTPRoute", "r", json!({ "rules": rules }))]);
-    assert_eq!(done.parent("HTTPRoute", "r", 0, "Accepted"), "True/Accepted");
-    assert_eq!(done.parent("HTTPRoute", "r", 0, "PartiallyInvalid"), "True/UnsupportedValue");
-    let message = done.complaint("HTTPRoute", "r");
-    assert!(message.starts_with("Dropped Rule"), "{message}");
-    assert!(message.contains("rules[0]: matches[0].path (RegularExpression)"), "{message}");
+    assert_eq!(done.parent("HTTPRoute", "r", 0, "PartiallyInvalid"), "absent");
+    for (path, backend) in
+        [("/long/prefix/x", "b3"), ("/long/prefix/y/x", "b2"), ("/long/prefix/y", "b1"), ("/x", "b2")]
+    {
+        assert_eq!(to(&done.get("a", path)), backend, "{path}");
+    }
     assert_eq!(done.get("a", "/y"), "404");
-    assert_eq!(to(&done.get("a", "/z")), "b2");
+}
+
+#[test]
+fn route_has_a_bounded_number_of_regular_expressions() {
+    let many: Vec<Value> = (0..64).map(|n| path("RegularExpression", &format!("/{n}"))).collect();
+    let more = json!([path("RegularExpression", "/more")]);
+    let rules = json!([rule(json!(many), "b1"), rule(more, "b2")]);
+    let done = with_backends(vec![listeners(&[""]), route("HTTPRoute", "r", json!({ "rules": rules }))]);
+    assert_eq!(to(&done.get("a", "/63")), "b1");
+    assert_eq!(done.get("a", "/more"), "404");
+    assert!(done.complaint("HTTPRoute", "r").contains("rules[1]: matches[0].path"));
 }
 
 #[test]
@@ -236,8 +279,8 @@ fn rule_that_needs_what_is_not_supported_answers_500_and_the_others_serve() {
     for (field, value, named) in [
         (
             "filters",
-            json!([{"type": "URLRewrite", "urlRewrite": {"hostname": "b"}}]),
-            "filters[0] (URLRewrite)",
+            json!([{"type": "URLRewrite", "urlRewrite": {"hostname": "b c"}}]),
+            "filters[0] (URLRewrite: hostname \"b c\")",
         ),
         (
             "filters",
@@ -254,8 +297,28 @@ fn rule_that_needs_what_is_not_supported_answers_500_and_the_others_serve() {
             json!([{"type": "RequestRedirect", "requestRedirect": {"statusCode": 300}}]),
             "filters[0] (RequestRedirect: statusCode 300)",
         ),
-        ("timeouts", json!({"request": "1s"}), "timeouts"),
-        ("retry", json!({"attempts": 1}), "retry"),
+        (
+            "filters",
+            json!([{"type": "URLRewrite", "urlRewrite":
+                {"path": {"type": "ReplaceFullPath", "replaceFullPath": "/a/..;/b"}}}]),
+            "filters[0] (URLRewrite: \"/a/..;/b\" is not a path",
+        ),
+        (
+            "filters",
+            json!([{"type": "CORS", "cors": {"allowOrigins": ["ftp://a"]}}]),
+            "filters[0] (CORS: origin \"ftp://a\")",
+        ),
+        (
+            "filters",
+            json!([{"type": "RequestMirror", "requestMirror":
+                {"backendRef": {"name": "b1", "port": 80}, "fraction": {"numerator": 3, "denominator": 2}}}]),
+            "filters[0] (RequestMirror: 3 of 2",
+        ),
+        ("filters", json!([{"type": "URLRewrite"}]), "filters[0] (URLRewrite: the filter's own field"),
+        ("timeouts", json!({"request": "1.5s"}), "timeouts.request (\"1.5s\" is not a duration)"),
+        ("timeouts", json!({"request": "1s", "backendRequest": "2s"}), "timeouts.backendRequest (longer"),
+        ("retry", json!({"codes": [200]}), "retry.codes (200)"),
+        ("retry", json!({"backoff": "0s"}), "retry.backoff (must be longer than zero)"),
     ] {
         let mut bad = rule(json!([path("PathPrefix", "/x")]), "b1");
         bad[field] = value;
@@ -276,13 +339,43 @@ fn rule_that_needs_what_is_not_supported_answers_500_and_the_others_serve() {
 }
 
 #[test]
+fn filters_that_exclude_each_other_are_refused() {
+    let redirect = json!({"type": "RequestRedirect", "requestRedirect": {"hostname": "b"}});
+    let rewrite = json!({"type": "URLRewrite", "urlRewrite": {"hostname": "b"}});
+    let cors = json!({"type": "CORS", "cors": {}});
+    for (filters, named) in [
+        (json!([redirect, rewrite]), "filters (RequestRedirect together with URLRewrite)"),
+        (json!([redirect]), "filters (RequestRedirect together with backendRefs)"),
+        (json!([cors, cors]), "filters[1] (CORS cannot be repeated)"),
+        (json!([rewrite, cors, rewrite]), "filters[2] (URLRewrite cannot be repeated)"),
+    ] {
+        let mut bad = rule(json!([path("PathPrefix", "/x")]), "b1");
+        bad["filters"] = filters;
+        let alone = with_backends(vec![listeners(&[""]), route("HTTPRoute", "r", json!({"rules": [bad]}))]);
+        assert_eq!(alone.parent("HTTPRoute", "r", 0, "Accepted"), "False/IncompatibleFilters");
+        assert!(alone.complaint("HTTPRoute", "r").contains(named), "{named}");
+        let both = json!({"rules": [bad, rule(json!([path("PathPrefix", "/")]), "b2")]});
+        let done = with_backends(vec![listeners(&[""]), route("HTTPRoute", "r", both)]);
+        assert_eq!(done.parent("HTTPRoute", "r", 0, "PartiallyInvalid"), "True/UnsupportedValue");
+        assert_eq!((done.get("a", "/x").as_str(), to(&done.get("a", "/"))), ("500", "b2"));
+    }
+}
+
+#[test]
 fn filter_of_a_backend_is_not_skipped() {
-    let filters = json!([{"type": "URLRewrite", "urlRewrite": {"hostname": "b"}}]);
-    let backends = json!([{"name": "b1", "port": 80, "filters": filters}]);
+    let bad = json!([{"type": "URLRewrite", "urlRewrite": {"hostname": "b c"}}]);
+    let backends = json!([{"name": "b1", "port": 80, "filters": bad}]);
     let rules = json!([{"backendRefs": backends}, rule(json!([path("PathPrefix", "/x")]), "b2")]);
     let done = with_backends(vec![listeners(&[""]), route("HTTPRoute", "r", json!({ "rules": rules }))]);
     assert_eq!(done.get("a", "/"), "500");
-    assert!(done.complaint("HTTPRoute", "r").contains("backendRefs[0].filters (URLRewrite)"));
+    assert!(done.complaint("HTTPRoute", "r").contains("backendRefs[0].filters[0] (URLRewrite: hostname"));
+    let extension = json!([{"type": "ExtensionRef",
+        "extensionRef": {"group": "example.com", "kind": "Auth", "name": "basic"}}]);
+    let backends = json!([{"name": "b1", "port": 80, "filters": extension}, {"name": "b2", "port": 80}]);
+    let rules = json!([{"backendRefs": backends}]);
+    let done = with_backends(vec![listeners(&[""]), route("HTTPRoute", "r", json!({ "rules": rules }))]);
+    assert!(done.get("a", "/").starts_with("invalid x1, 10."), "{}", done.get("a", "/"));
+    assert_eq!(done.parent("HTTPRoute", "r", 0, "ResolvedRefs"), "False/InvalidKind");
 }
 
 #[test]

@@ -10,6 +10,7 @@ use tokio::io::AsyncWrite;
 use super::super::error::ProxyError;
 use super::super::exchange::Report;
 use super::super::limits::{BODY_STALL_TIMEOUT, LINGER_BYTES_MAX, LINGER_TIMEOUT};
+use super::super::pump::Pump;
 use super::super::respond;
 use super::super::tunnel::Moved;
 use super::super::worker::Parts;
@@ -40,6 +41,16 @@ enum BodyState {
 }
 
 impl Before {
+    /// Before the next exchange began.
+    pub(super) fn of_upload(upload: &Pump) -> Self {
+        let body = match upload.n_body_written() {
+            0 => BodyState::Untouched,
+            _ if upload.is_done() => BodyState::Read,
+            _ => BodyState::Begun,
+        };
+        Self { n_head_written: 0, body }
+    }
+
     /// After a failed exchange.
     pub(super) fn of(report: Report) -> Self {
         let body = if report.request_is_read { BodyState::Read } else { BodyState::Begun };

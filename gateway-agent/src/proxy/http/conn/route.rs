@@ -2,14 +2,15 @@
 
 use std::ops::Range;
 
-use super::super::decision::{self, Decision, Routed};
+use super::super::decision::{self, Decision, Routed, Target};
+use super::super::mirror::Copy;
 use super::super::redirect;
 use super::super::table::Table;
 use super::super::worker::Parts;
 use super::Connection;
 use crate::proxy::h1::encode::{self, Forwarded};
 use crate::proxy::h1::request::Asked;
-use crate::snapshot::Scheme;
+use crate::snapshot::{Filters, Scheme};
 
 impl Connection<'_> {
     pub(super) fn route<'t>(&mut self, table: &'t Table, parts: &Parts, place: Range<usize>) -> Routed<'t> {
@@ -22,42 +23,60 @@ impl Connection<'_> {
         routed
     }
 
-    pub(super) fn decide<'t>(&self, routed: Routed<'t>, parts: &Parts) -> Decision<'t> {
+    /// Decides, and writes what is to be sent of the request's head while it is in the buffer.
+    pub(super) fn decide<'t>(
+        &self,
+        routed: Routed<'t>,
+        parts: &mut Parts,
+        place: Range<usize>,
+    ) -> Decision<'t> {
+        parts.request_out.clear();
+        parts.own_lines.clear();
+        parts.copies.clear();
+        parts.n_head = place.len();
         if parts.request.asked == Asked::Server {
             return Decision::Answer(200);
         }
         if let (None, Some(cells)) = (routed.rule, &self.cells) {
             cells.unrouted.add(1);
         }
-        routed.decide(self.worker)
+        let head = self.buffer.data().get(place).unwrap_or_default();
+        let Parts { request, own_lines, .. } = &mut *parts;
+        let decision = routed.decide(self.worker);
+        let decision =
+            decision.with_cors(&request.view(head), |name, value| encode::field(own_lines, name, value));
+        match &decision {
+            Decision::Answer(_) | Decision::Fail(..) => {}
+            Decision::Forward(target) => self.prepare(target, parts, head),
+            Decision::Redirect(redirect, filters) => {
+                if let Some(listener) = routed.listener {
+                    let request = (&parts.request, head);
+                    let own_lines = &mut parts.own_lines;
+                    redirect::lines(redirect, filters, listener, request, &self.local_text, own_lines);
+                }
+            }
+        }
+        decision
     }
 
-    /// Writes what is to be sent of the request's head, while it is in the buffer.
-    pub(super) fn prepare(
-        &self,
-        decision: &Decision<'_>,
-        routed: Routed<'_>,
-        parts: &mut Parts,
-        place: Range<usize>,
-    ) {
-        parts.request_out.clear();
-        parts.own_lines.clear();
-        parts.n_head = place.len();
-        let head = self.buffer.data().get(place).unwrap_or_default();
-        match decision {
-            Decision::Answer(_) | Decision::Fail(_) => {}
-            Decision::Forward(_, headers) => {
-                let scheme = if self.server_name.is_some() { Scheme::Https } else { Scheme::Http };
-                let forwarded =
-                    Forwarded { client: &self.client_text, proto: scheme.as_str(), local: &self.local_text };
-                encode::request(&parts.request, head, forwarded, &headers.request, &mut parts.request_out);
-            }
-            Decision::Redirect(redirect) => {
-                let (Some(listener), Some(rule)) = (routed.listener, routed.rule) else { return };
-                let request = (&parts.request, head);
-                let changes = &rule.headers.response;
-                redirect::lines(redirect, changes, listener, request, &self.local_text, &mut parts.own_lines);
-            }
+    fn prepare(&self, target: &Target<'_>, parts: &mut Parts, head: &[u8]) {
+        let Parts { request, request_out, copies, .. } = parts;
+        let scheme = if self.server_name.is_some() { Scheme::Https } else { Scheme::Http };
+        let forwarded =
+            Forwarded { client: &self.client_text, proto: scheme.as_str(), local: &self.local_text };
+        let encode = |filters: &Filters, out: &mut Vec<u8>| {
+            encode::request(request, head, forwarded, (&filters.rewrite, &filters.headers.request), out);
+        };
+        encode(target.filters, request_out);
+        // A switch of protocols cannot be mirrored: what follows is no request.
+        if request.upgrade.is_some() {
+            return;
+        }
+        for (mirror, filters) in target.mirrors(self.worker) {
+            let mut bytes = Vec::new();
+            encode(filters, &mut bytes);
+            let endpoints = mirror.endpoints.clone();
+            copies.push(Copy { endpoints, bytes, method: request.method_kind });
         }
     }
 }

@@ -1,14 +1,14 @@
 //! Filters of rules and backends.
 
 use super::*;
-use crate::snapshot::{HeaderChanges, MessageHeaders, PathChange, Redirect};
+use crate::snapshot::{Filters, HeaderChanges, MessageHeaders, PathChange, Redirect};
 
 fn set(name: &str, value: &str) -> HeaderChanges {
     HeaderChanges::new([], [(name, value)], []).unwrap()
 }
 
 fn with_headers(mut found: HttpMatch, request: HeaderChanges, response: HeaderChanges) -> HttpMatch {
-    Arc::make_mut(&mut found.rule).headers = MessageHeaders { request, response };
+    Arc::make_mut(&mut found.rule).filters.headers = MessageHeaders { request, response };
     found
 }
 
@@ -20,10 +20,11 @@ fn header_filters_of_rule_and_backend_hold_for_request_and_answer() {
         let (own, own_requests, _) = canned(OK).await;
         let (request, response) = (set("x-level", "rule"), set("server", "gateway"));
         let mut backend = endpoints(1, &[own]);
-        backend.headers = Some(Arc::new(MessageHeaders {
+        let headers = MessageHeaders {
             request: request.then(&set("x-level", "backend")),
             response: response.then(&HeaderChanges::new(["server"], [("x-b", "1")], []).unwrap()),
-        }));
+        };
+        backend.filters = Some(Arc::new(Filters { headers, ..Filters::default() }));
         let split = Split::new(vec![endpoints(1, &[plain]), backend]);
         let found = with_headers(prefix("", HttpAction::Forward(split)), request, response);
         lab.publish(None, vec![found]);

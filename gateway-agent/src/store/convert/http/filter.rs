@@ -1,36 +1,95 @@
 //! Filters of an HTTPRoute. What is not supported, or may not be done, is kept by name.
 
+use std::num::NonZeroU16;
 use std::sync::Arc;
 
 use crate::api::httproutes::{
-    HttpRouteRulesBackendRefsFilters, HttpRouteRulesBackendRefsFiltersType, HttpRouteRulesFilters,
-    HttpRouteRulesFiltersRequestRedirect, HttpRouteRulesFiltersRequestRedirectPath,
+    HttpRouteRulesBackendRefsFilters, HttpRouteRulesFilters, HttpRouteRulesFiltersCors,
+    HttpRouteRulesFiltersRequestMirror, HttpRouteRulesFiltersRequestRedirect,
     HttpRouteRulesFiltersRequestRedirectPathType, HttpRouteRulesFiltersRequestRedirectScheme,
-    HttpRouteRulesFiltersType,
+    HttpRouteRulesFiltersType as Type, HttpRouteRulesFiltersUrlRewrite,
+    HttpRouteRulesFiltersUrlRewritePathType,
 };
-use crate::snapshot::{HeaderChanges, MessageHeaders, PathChange, PathMatch, Redirect, Scheme};
-use crate::store::objects::HttpRouteRule;
+use crate::snapshot::{
+    Cors, CorsSpec, HeaderChanges, PathChange, PathMatch, Redirect, RefusedHeader, Rewrite, Scheme,
+};
+use crate::store::convert::{optional, port, shared};
+use crate::store::objects::{BackendRef, HttpFilters, HttpRouteMatch, HttpRouteRule, MirrorRef};
 use crate::syntax::path;
 
 /// The default of `requestRedirect.statusCode`.
 const FOUND: u16 = 302;
 
-/// The generated API types repeat the same shape under another name for requests, responses, rules and backends.
+/// The generated API types repeat the same shape under another name for requests and responses.
 macro_rules! header_changes {
-    ($modifier:expr) => {{
-        let modifier = $modifier;
-        HeaderChanges::new(
-            modifier.remove.iter().flatten().map(String::as_str),
-            modifier.set.iter().flatten().map(|header| (header.name.as_str(), header.value.as_str())),
-            modifier.add.iter().flatten().map(|header| (header.name.as_str(), header.value.as_str())),
-        )
-    }};
+    ($modifier:expr) => {
+        $modifier.as_ref().map(|modifier| {
+            HeaderChanges::new(
+                modifier.remove.iter().flatten().map(String::as_str),
+                modifier.set.iter().flatten().map(|header| (header.name.as_str(), header.value.as_str())),
+                modifier.add.iter().flatten().map(|header| (header.name.as_str(), header.value.as_str())),
+            )
+        })
+    };
 }
 
-/// Takes in one filter of a rule whose matches are known.
-pub(super) fn of_rule(index: usize, filter: &HttpRouteRulesFilters, rule: &mut HttpRouteRule) {
-    use HttpRouteRulesFiltersType as Type;
-    let name = match filter.r#type {
+/// Likewise for redirects and rewrites.
+macro_rules! path_change {
+    ($spec:expr, $kinds:ident, $matches:expr) => {
+        $spec
+            .as_ref()
+            .map(|spec| match spec.r#type {
+                $kinds::ReplaceFullPath => full_path(spec.replace_full_path.as_deref()),
+                $kinds::ReplacePrefixMatch => prefix(spec.replace_prefix_match.as_deref(), $matches),
+            })
+            .transpose()
+    };
+}
+
+/// Takes in the filters of a rule whose matches are known.
+pub(super) fn of_rule(filters: &[HttpRouteRulesFilters], rule: &mut HttpRouteRule) {
+    rule.filters = all("filters", filters, rule);
+}
+
+/// Takes in the filters of one backend, likewise.
+pub(super) fn of_backend(
+    index: usize,
+    filters: &[HttpRouteRulesBackendRefsFilters],
+    rule: &mut HttpRouteRule,
+) {
+    let place = format!("backendRefs[{index}].filters");
+    // The same shape under another name once more.
+    let same: Vec<HttpRouteRulesFilters> = filters
+        .iter()
+        .filter_map(|filter| serde_json::from_value(serde_json::to_value(filter).ok()?).ok())
+        .collect();
+    if same.len() != filters.len() {
+        rule.unsupported.push(place.clone());
+    }
+    let filters = all(&place, &same, rule);
+    rule.backend_filters.push(filters);
+}
+
+fn all(place: &str, filters: &[HttpRouteRulesFilters], rule: &mut HttpRouteRule) -> HttpFilters {
+    let mut converted = HttpFilters::default();
+    for (index, filter) in filters.iter().enumerate() {
+        let name = type_name(&filter.r#type);
+        let may_repeat = matches!(filter.r#type, Type::RequestMirror | Type::ExtensionRef);
+        if !may_repeat && filters.iter().take(index).any(|earlier| earlier.r#type == filter.r#type) {
+            rule.incompatible.push(format!("{place}[{index}] ({name} cannot be repeated)"));
+        } else if let Err(reason) = one(filter, &rule.matches, &mut converted) {
+            rule.unsupported.push(format!("{place}[{index}] ({name}: {reason})"));
+        }
+    }
+    let has = |kind: &Type| filters.iter().any(|filter| filter.r#type == *kind);
+    if has(&Type::RequestRedirect) && has(&Type::UrlRewrite) {
+        rule.incompatible.push(format!("{place} (RequestRedirect together with URLRewrite)"));
+    }
+    converted
+}
+
+const fn type_name(kind: &Type) -> &'static str {
+    match kind {
         Type::RequestHeaderModifier => "RequestHeaderModifier",
         Type::ResponseHeaderModifier => "ResponseHeaderModifier",
         Type::RequestMirror => "RequestMirror",
@@ -38,119 +97,157 @@ pub(super) fn of_rule(index: usize, filter: &HttpRouteRulesFilters, rule: &mut H
         Type::UrlRewrite => "URLRewrite",
         Type::ExtensionRef => "ExtensionRef",
         Type::Cors => "CORS",
-    };
-    let done = match filter.r#type {
-        Type::RequestHeaderModifier => match &filter.request_header_modifier {
-            Some(modifier) => add(&mut rule.headers.request, header_changes!(modifier)),
-            None => Ok(()),
-        },
-        Type::ResponseHeaderModifier => match &filter.response_header_modifier {
-            Some(modifier) => add(&mut rule.headers.response, header_changes!(modifier)),
-            None => Ok(()),
-        },
-        Type::RequestRedirect => match &filter.request_redirect {
-            Some(spec) => redirect(spec, rule).map(|redirect| rule.redirect = Some(Arc::new(redirect))),
-            None => Ok(()),
-        },
-        Type::ExtensionRef if let Some(extension) = &filter.extension_ref => {
-            rule.extensions.push(format!("{}/{} {}", extension.group, extension.kind, extension.name));
-            Ok(())
-        }
-        Type::RequestMirror | Type::UrlRewrite | Type::ExtensionRef | Type::Cors => Err(String::new()),
-    };
-    if let Err(reason) = done {
-        rule.unsupported.push(named(&format!("filters[{index}]"), name, &reason));
     }
 }
 
-/// The filters of one backend.
-pub(super) fn of_backend(
-    index: usize,
-    filters: &[HttpRouteRulesBackendRefsFilters],
-    unsupported: &mut Vec<String>,
-) -> MessageHeaders {
-    use HttpRouteRulesBackendRefsFiltersType as Type;
-    let mut headers = MessageHeaders::default();
-    for filter in filters {
-        let (name, done) = match filter.r#type {
-            Type::RequestHeaderModifier => {
-                let changes = filter.request_header_modifier.as_ref();
-                let done = changes.map_or(Ok(()), |one| add(&mut headers.request, header_changes!(one)));
-                ("RequestHeaderModifier", done)
-            }
-            Type::ResponseHeaderModifier => {
-                let changes = filter.response_header_modifier.as_ref();
-                let done = changes.map_or(Ok(()), |one| add(&mut headers.response, header_changes!(one)));
-                ("ResponseHeaderModifier", done)
-            }
-            Type::RequestMirror => ("RequestMirror", Err(String::new())),
-            Type::RequestRedirect => ("RequestRedirect", Err(String::new())),
-            Type::UrlRewrite => ("URLRewrite", Err(String::new())),
-            Type::ExtensionRef => ("ExtensionRef", Err(String::new())),
-            Type::Cors => ("CORS", Err(String::new())),
-        };
-        if let Err(reason) = done {
-            unsupported.push(named(&format!("backendRefs[{index}].filters"), name, &reason));
-        }
-    }
-    headers
-}
-
-fn named(place: &str, name: &str, reason: &str) -> String {
-    if reason.is_empty() { format!("{place} ({name})") } else { format!("{place} ({name}: {reason})") }
-}
-
-fn add(
-    all: &mut HeaderChanges,
-    further: Result<HeaderChanges, crate::snapshot::RefusedHeader>,
+/// The error says what of the filter cannot be served.
+fn one(
+    filter: &HttpRouteRulesFilters,
+    matches: &[HttpRouteMatch],
+    all: &mut HttpFilters,
 ) -> Result<(), String> {
-    *all = all.then(&further.map_err(|refused| refused.to_string())?);
+    let headers = |changes: Option<Result<HeaderChanges, RefusedHeader>>| {
+        changes.ok_or_else(missing)?.map_err(|refused| refused.to_string())
+    };
+    match filter.r#type {
+        Type::RequestHeaderModifier => {
+            all.headers.request = headers(header_changes!(filter.request_header_modifier))?;
+        }
+        Type::ResponseHeaderModifier => {
+            all.headers.response = headers(header_changes!(filter.response_header_modifier))?;
+        }
+        Type::RequestMirror => {
+            all.mirrors.push(mirror(filter.request_mirror.as_ref().ok_or_else(missing)?)?);
+        }
+        Type::RequestRedirect => {
+            let spec = filter.request_redirect.as_ref().ok_or_else(missing)?;
+            all.redirect = Some(Arc::new(redirect(spec, matches)?));
+        }
+        Type::UrlRewrite => {
+            all.rewrite = rewrite(filter.url_rewrite.as_ref().ok_or_else(missing)?, matches)?;
+        }
+        Type::ExtensionRef => {
+            let extension = filter.extension_ref.as_ref().ok_or_else(missing)?;
+            all.extensions.push(format!("{}/{} {}", extension.group, extension.kind, extension.name));
+        }
+        Type::Cors => all.cors = Some(Arc::new(cors(filter.cors.as_ref().ok_or_else(missing)?)?)),
+    }
     Ok(())
 }
 
-fn redirect(spec: &HttpRouteRulesFiltersRequestRedirect, rule: &HttpRouteRule) -> Result<Redirect, String> {
-    let HttpRouteRulesFiltersRequestRedirect { hostname, path, port, scheme, status_code } = spec;
+fn missing() -> String {
+    "the filter's own field is missing".into()
+}
+
+fn mirror(spec: &HttpRouteRulesFiltersRequestMirror) -> Result<MirrorRef, String> {
+    let HttpRouteRulesFiltersRequestMirror { backend_ref, fraction, percent } = spec;
+    let (numerator, denominator) = match (percent, fraction) {
+        (None, None) => (1, 1),
+        (Some(percent), None) => (*percent, 100),
+        (None, Some(fraction)) => (fraction.numerator, fraction.denominator.unwrap_or(100)),
+        (Some(_), Some(_)) => return Err("only one of percent and fraction may be given".into()),
+    };
+    let number = |number: i32| u32::try_from(number).ok();
+    match (number(numerator), number(denominator)) {
+        (Some(numerator), Some(denominator)) if numerator <= denominator && denominator > 0 => {
+            let backend = BackendRef {
+                group: shared(backend_ref.group.as_deref().unwrap_or_default()),
+                kind: shared(backend_ref.kind.as_deref().unwrap_or("Service")),
+                namespace: optional(backend_ref.namespace.as_ref()),
+                name: shared(&backend_ref.name),
+                port: port(backend_ref.port),
+                weight: 1,
+            };
+            Ok(MirrorRef { backend, numerator, denominator })
+        }
+        _ => Err(format!("{numerator} of {denominator} is no part")),
+    }
+}
+
+fn cors(spec: &HttpRouteRulesFiltersCors) -> Result<Cors, String> {
+    let HttpRouteRulesFiltersCors {
+        allow_credentials,
+        allow_headers,
+        allow_methods,
+        allow_origins,
+        expose_headers,
+        max_age,
+    } = spec;
+    Cors::new(CorsSpec {
+        origins: allow_origins.as_deref().unwrap_or_default(),
+        allows_credentials: allow_credentials.unwrap_or(false),
+        methods: allow_methods.as_deref().unwrap_or_default(),
+        headers: allow_headers.as_deref().unwrap_or_default(),
+        exposed: expose_headers.as_deref().unwrap_or_default(),
+        max_age: *max_age,
+    })
+}
+
+fn redirect(
+    spec: &HttpRouteRulesFiltersRequestRedirect,
+    matches: &[HttpRouteMatch],
+) -> Result<Redirect, String> {
+    let HttpRouteRulesFiltersRequestRedirect { hostname, path, port: number, scheme, status_code } = spec;
     let status = match status_code {
         None => FOUND,
         Some(status @ (301 | 302 | 303 | 307 | 308)) => u16::try_from(*status).unwrap_or(FOUND),
         Some(other) => return Err(format!("statusCode {other}")),
     };
-    let hostname = hostname.as_ref().map(|hostname| hostname.to_ascii_lowercase());
-    let is_label_byte = |byte: u8| byte.is_ascii_alphanumeric() || matches!(byte, b'-' | b'.');
-    if let Some(hostname) = hostname.as_ref().filter(|hostname| !hostname.bytes().all(is_label_byte)) {
-        return Err(format!("hostname {hostname:?}"));
-    }
     Ok(Redirect {
         status,
         scheme: scheme.as_ref().map(|scheme| match scheme {
             HttpRouteRulesFiltersRequestRedirectScheme::Http => Scheme::Http,
             HttpRouteRulesFiltersRequestRedirectScheme::Https => Scheme::Https,
         }),
-        hostname: hostname.map(Into::into),
-        port: super::super::port(*port).map(std::num::NonZeroU16::get),
-        path: path.as_ref().map(|path| path_change(path, rule)).transpose()?,
+        hostname: hostname.as_deref().map(precise_hostname).transpose()?,
+        port: port(*number).map(NonZeroU16::get),
+        path: path_change!(path, HttpRouteRulesFiltersRequestRedirectPathType, matches)?,
     })
 }
 
-fn path_change(
-    spec: &HttpRouteRulesFiltersRequestRedirectPath,
-    rule: &HttpRouteRule,
-) -> Result<PathChange, String> {
-    match spec.r#type {
-        HttpRouteRulesFiltersRequestRedirectPathType::ReplaceFullPath => {
-            let full = path::escaped(spec.replace_full_path.as_deref().unwrap_or_default());
-            Ok(PathChange::Full(if full.is_empty() { "/".into() } else { full.into() }))
-        }
-        HttpRouteRulesFiltersRequestRedirectPathType::ReplacePrefixMatch => {
-            let [only] = rule.matches.as_slice() else {
-                return Err("replacePrefixMatch needs exactly one match".into());
-            };
-            let PathMatch::Prefix(matched) = &only.path else {
-                return Err("replacePrefixMatch needs a match of type PathPrefix".into());
-            };
-            let replacement = path::escaped(spec.replace_prefix_match.as_deref().unwrap_or_default());
-            let replacement = replacement.trim_end_matches('/').into();
-            Ok(PathChange::Prefix { matched: matched.clone(), replacement })
-        }
+fn rewrite(spec: &HttpRouteRulesFiltersUrlRewrite, matches: &[HttpRouteMatch]) -> Result<Rewrite, String> {
+    let HttpRouteRulesFiltersUrlRewrite { hostname, path } = spec;
+    Ok(Rewrite {
+        hostname: hostname.as_deref().map(precise_hostname).transpose()?,
+        path: path_change!(path, HttpRouteRulesFiltersUrlRewritePathType, matches)?,
+    })
+}
+
+/// In lower case. Nothing that would end the line or the host gets in.
+fn precise_hostname(hostname: &str) -> Result<Arc<str>, String> {
+    let is_label_byte = |byte: u8| byte.is_ascii_alphanumeric() || matches!(byte, b'-' | b'.');
+    if hostname.is_empty() || !hostname.bytes().all(is_label_byte) {
+        return Err(format!("hostname {hostname:?}"));
+    }
+    Ok(hostname.to_ascii_lowercase().into())
+}
+
+fn full_path(path: Option<&str>) -> Result<PathChange, String> {
+    let full = normal(path.unwrap_or_default())?;
+    Ok(PathChange::Full(if full.is_empty() { "/".into() } else { full.into() }))
+}
+
+fn prefix(replacement: Option<&str>, matches: &[HttpRouteMatch]) -> Result<PathChange, String> {
+    let [only] = matches else {
+        return Err("replacePrefixMatch needs exactly one match".into());
+    };
+    let PathMatch::Prefix(matched) = &only.path else {
+        return Err("replacePrefixMatch needs a match of type PathPrefix".into());
+    };
+    let replacement = normal(replacement.unwrap_or_default())?;
+    Ok(PathChange::Prefix { matched: matched.clone(), replacement: replacement.trim_end_matches('/').into() })
+}
+
+/// What may replace a path: escaped where it must be, and with one meaning to every server.
+fn normal(path: &str) -> Result<String, String> {
+    let escaped = path::escaped(path);
+    if escaped.is_empty() {
+        return Ok(escaped);
+    }
+    let mut normal = String::new();
+    match path::normalise(&escaped, &mut normal) {
+        Ok(true) => Ok(normal),
+        Ok(false) => Ok(escaped),
+        Err(bad) => Err(format!("{path:?} is {bad}")),
     }
 }
