@@ -132,6 +132,8 @@ pub struct WorkerCells {
     pub accept_failures: Cell,
     /// Times that accepting paused because the worker held as many connections as it may.
     pub accept_pauses: Cell,
+    /// Times that an endpoint was left out because it had failed several requests in a row.
+    pub endpoint_ejections: Cell,
     pub udp_flows_active: Cell,
     /// Flows ended early because the table was full: the ones idle for longest.
     pub udp_flows_evicted: Cell,
@@ -197,9 +199,17 @@ impl Sum for RouteCells {
 
 impl Sum for WorkerCells {
     fn absorb(&self, other: &Self) {
-        let Self { accept_failures, accept_pauses, udp_flows_active, udp_flows_evicted, udp_dropped } = other;
+        let Self {
+            accept_failures,
+            accept_pauses,
+            endpoint_ejections,
+            udp_flows_active,
+            udp_flows_evicted,
+            udp_dropped,
+        } = other;
         self.accept_failures.add(accept_failures.value());
         self.accept_pauses.add(accept_pauses.value());
+        self.endpoint_ejections.add(endpoint_ejections.value());
         self.udp_flows_active.add(udp_flows_active.value());
         self.udp_flows_evicted.add(udp_flows_evicted.value());
         self.udp_dropped.add(udp_dropped.value());

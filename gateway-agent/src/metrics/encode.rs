@@ -297,6 +297,9 @@ impl Sums {
         counters(encoder, "accept_failures", help, None, self.worker(|cells| cells.accept_failures.value()))?;
         let help = "Pauses in accepting at a worker's bound of connections";
         counters(encoder, "accept_pauses", help, None, self.worker(|cells| cells.accept_pauses.value()))?;
+        let help = "Times that an endpoint was left out for failing";
+        let ejections = self.worker(|cells| cells.endpoint_ejections.value());
+        counters(encoder, "endpoint_ejections", help, None, ejections)?;
         let help = "UDP flows open in the relay";
         gauges(encoder, "udp_flows_active", help, self.worker(|cells| cells.udp_flows_active.value()))?;
         let help = "UDP flows of the relay ended early because its table was full";

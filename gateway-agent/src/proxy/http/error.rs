@@ -75,6 +75,11 @@ impl ProxyError {
         })
     }
 
+    /// Whether it was the route's patience that ended.
+    pub(super) const fn is_limit(self) -> bool {
+        matches!(self.kind, Kind::BackendTimeout | Kind::RequestTimeout)
+    }
+
     pub(super) const fn upstream(kind: Kind) -> Self {
         Self { source: Source::Upstream, kind }
     }

@@ -42,6 +42,16 @@ pub(super) const CONNECT_ATTEMPTS_MAX: usize = 3;
 /// connection; more would multiply load on servers that fail.
 pub(super) const RETRIES_MAX: u32 = 1;
 
+/// Requests in a row that an endpoint fails before others are preferred to it: one or two happen when a server restarts.
+pub(super) const EJECTION_FAILURES: u32 = 5;
+
+/// For how long, in ticks: 10 s, in which a server that was restarted is back, and a readiness probe has found out.
+pub(super) const EJECTION_TICKS: u64 = 100;
+
+/// Pairs of endpoints that are drawn so as to find one that does not fail. With half of them failing, one request in 64
+/// still goes to such; with nearly all, the few that are left do not get everything.
+pub(super) const EJECTION_DRAWS: usize = 3;
+
 /// Requests that pay for one further try, where their routes ask for such: an outage makes a fifth more load.
 pub(super) const RETRY_REQUESTS: u64 = 5;
 

@@ -1,6 +1,7 @@
-//! Connections to servers behind that wait for their next request, per worker and endpoint.
+//! What a worker knows of each endpoint: connections that wait for their next request, how many requests are under way,
+//! and whether it fails.
 //!
-//! Opens and closes nothing itself but by dropping.
+//! Opens and closes nothing itself but by dropping. Chooses no endpoint.
 
 use std::collections::HashMap;
 use std::mem::MaybeUninit;
@@ -10,12 +11,14 @@ use std::task::{Context, Waker};
 use rustc_hash::FxBuildHasher;
 use tokio::net::TcpStream;
 
-use super::limits::{POOL_IDLE_MAX, POOL_IDLE_PER_ENDPOINT_MAX};
+use super::limits::{EJECTION_FAILURES, EJECTION_TICKS, POOL_IDLE_MAX, POOL_IDLE_PER_ENDPOINT_MAX};
 
 #[derive(Debug, Default)]
 pub(super) struct Pool {
     endpoints: HashMap<SocketAddr, Endpoint, FxBuildHasher>,
     n_idle: usize,
+    /// Any endpoint may be left out: where none is, nobody looks.
+    has_failing: bool,
 }
 
 #[derive(Debug, Default)]
@@ -24,6 +27,21 @@ struct Endpoint {
     n_active: u32,
     /// The one used last is used next, so that a lull lets the others expire.
     idle: Vec<Idle>,
+    /// Requests in a row that failed by its doing.
+    n_failed: u32,
+    /// The tick of the last one.
+    failed_at: u64,
+    /// Where there were too many of them, the tick until which it is left out.
+    out_until: u64,
+}
+
+/// What a request has told of its endpoint.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(super) enum Health {
+    Failed,
+    Served,
+    /// Nothing: the client gave up, or the route was less patient than a server may expect.
+    Unknown,
 }
 
 #[derive(Debug)]
@@ -50,10 +68,34 @@ impl Pool {
         self.endpoints.entry(endpoint).or_default().n_active += 1;
     }
 
-    pub(super) fn end(&mut self, endpoint: &SocketAddr) {
-        if let Some(endpoint) = self.endpoints.get_mut(endpoint) {
-            endpoint.n_active = endpoint.n_active.saturating_sub(1);
+    /// True: the endpoint is left out from now on.
+    pub(super) fn end(&mut self, endpoint: &SocketAddr, health: Health, tick: u64) -> bool {
+        let Some(endpoint) = self.endpoints.get_mut(endpoint) else { return false };
+        endpoint.n_active = endpoint.n_active.saturating_sub(1);
+        match health {
+            Health::Unknown => {}
+            Health::Served => endpoint.n_failed = 0,
+            Health::Failed => {
+                endpoint.n_failed = endpoint.n_failed.saturating_add(1);
+                endpoint.failed_at = tick;
+                // What is already left out got requests when there was no other: that is not news.
+                if endpoint.n_failed >= EJECTION_FAILURES && endpoint.out_until <= tick {
+                    endpoint.out_until = tick + EJECTION_TICKS;
+                    self.has_failing = true;
+                    return true;
+                }
+            }
         }
+        false
+    }
+
+    /// Whether the endpoint has failed so often that another one is to be preferred. After its time one request at a
+    /// time finds out whether it serves again, so that it does not come back under the load that it may have failed of.
+    pub(super) fn is_out(&self, endpoint: &SocketAddr, tick: u64) -> bool {
+        self.has_failing
+            && self.endpoints.get(endpoint).is_some_and(|endpoint| {
+                endpoint.n_failed >= EJECTION_FAILURES && (tick < endpoint.out_until || endpoint.n_active > 0)
+            })
     }
 
     /// A connection that the server has neither closed nor written to since its last answer.
@@ -82,13 +124,20 @@ impl Pool {
 
     /// Closes what has expired or was closed by its server, and forgets endpoints without use.
     pub(super) fn sweep(&mut self, tick: u64) {
-        let mut n_idle = 0;
+        let (mut n_idle, mut has_failing) = (0, false);
         self.endpoints.retain(|_, endpoint| {
             endpoint.idle.retain(|idle| idle.expires_at > tick && is_alive(&idle.stream, Liveness::Known));
             n_idle += endpoint.idle.len();
-            endpoint.n_active > 0 || !endpoint.idle.is_empty()
+            // Those in a row come within that time of each other.
+            let failed_at = endpoint.failed_at.max(endpoint.out_until);
+            let is_failing = endpoint.n_failed > 0 && tick < failed_at.saturating_add(EJECTION_TICKS);
+            if !is_failing {
+                endpoint.n_failed = 0;
+            }
+            has_failing |= endpoint.n_failed >= EJECTION_FAILURES;
+            endpoint.n_active > 0 || !endpoint.idle.is_empty() || is_failing
         });
-        self.n_idle = n_idle;
+        (self.n_idle, self.has_failing) = (n_idle, has_failing);
     }
 
     /// Closes all that waits.
@@ -113,5 +162,66 @@ fn is_alive(stream: &TcpStream, liveness: Liveness) -> bool {
             let peeked = socket2::SockRef::from(stream).peek(&mut [MaybeUninit::uninit()]);
             peeked.is_err_and(|error| error.kind() == std::io::ErrorKind::WouldBlock)
         }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use std::net::SocketAddr;
+
+    use super::{EJECTION_FAILURES, EJECTION_TICKS, Health, Pool};
+
+    fn request(pool: &mut Pool, endpoint: SocketAddr, health: Health, tick: u64) -> bool {
+        pool.begin(endpoint);
+        pool.end(&endpoint, health, tick)
+    }
+
+    #[test]
+    fn failures_in_a_row_leave_an_endpoint_out_for_a_time() {
+        let (mut pool, endpoint) = (Pool::default(), "192.0.2.1:80".parse().unwrap());
+        for _ in 1..EJECTION_FAILURES {
+            assert!(!request(&mut pool, endpoint, Health::Failed, 7));
+        }
+        assert!(!pool.is_out(&endpoint, 7));
+        request(&mut pool, endpoint, Health::Served, 7);
+        for _ in 1..EJECTION_FAILURES {
+            assert!(!request(&mut pool, endpoint, Health::Failed, 7), "a success starts anew");
+        }
+        assert!(!request(&mut pool, endpoint, Health::Unknown, 7));
+        assert!(request(&mut pool, endpoint, Health::Failed, 7));
+        assert!(pool.is_out(&endpoint, 7) && pool.is_out(&endpoint, 6 + EJECTION_TICKS));
+        assert!(!request(&mut pool, endpoint, Health::Failed, 8), "it is out already");
+        assert!(!pool.is_out(&endpoint, 7 + EJECTION_TICKS));
+        pool.sweep(7 + EJECTION_TICKS);
+        assert!(request(&mut pool, endpoint, Health::Failed, 7 + EJECTION_TICKS), "it is tried, and fails");
+        assert!(pool.is_out(&endpoint, 8 + EJECTION_TICKS));
+    }
+
+    #[test]
+    fn one_request_at_a_time_finds_out_whether_it_serves_again() {
+        let (mut pool, endpoint) = (Pool::default(), "192.0.2.1:80".parse().unwrap());
+        for _ in 0..EJECTION_FAILURES {
+            request(&mut pool, endpoint, Health::Failed, 0);
+        }
+        let later = EJECTION_TICKS;
+        assert!(!pool.is_out(&endpoint, later));
+        pool.begin(endpoint);
+        assert!(pool.is_out(&endpoint, later));
+        pool.end(&endpoint, Health::Served, later);
+        pool.begin(endpoint);
+        assert!(!pool.is_out(&endpoint, later));
+    }
+
+    #[test]
+    fn endpoint_that_is_not_used_is_forgotten() {
+        let (mut pool, endpoint) = (Pool::default(), "192.0.2.1:80".parse().unwrap());
+        request(&mut pool, endpoint, Health::Served, 0);
+        pool.sweep(0);
+        assert!(pool.endpoints.is_empty());
+        request(&mut pool, endpoint, Health::Failed, 0);
+        pool.sweep(EJECTION_TICKS - 1);
+        assert_eq!(pool.endpoints.len(), 1);
+        pool.sweep(EJECTION_TICKS * 3);
+        assert!(pool.endpoints.is_empty());
     }
 }

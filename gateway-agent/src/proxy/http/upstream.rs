@@ -10,8 +10,8 @@ use tokio::net::TcpStream;
 use super::balance::{self, Tried};
 use super::clock::{Due, Timer};
 use super::error::{Kind, ProxyError};
-use super::limits::CONNECT_TIMEOUT;
-use super::pool::Liveness;
+use super::limits::{CONNECT_TIMEOUT, EJECTION_DRAWS};
+use super::pool::{Health, Liveness};
 use super::worker::HttpWorker;
 use crate::metrics::RouteCells;
 use crate::snapshot::EndpointSet;
@@ -21,6 +21,8 @@ pub(super) struct Upstream<'a> {
     pub(super) stream: TcpStream,
     /// Its index in the set.
     pub(super) index: usize,
+    /// It has waited: that the server closes it now says nothing of the server.
+    pub(super) was_kept: bool,
     claim: Claim<'a>,
 }
 
@@ -28,18 +30,28 @@ pub(super) struct Upstream<'a> {
 struct Claim<'a> {
     worker: &'a HttpWorker,
     endpoint: SocketAddr,
+    health: Health,
 }
 
 impl Drop for Claim<'_> {
     fn drop(&mut self) {
-        self.worker.pool.borrow_mut().end(&self.endpoint);
+        let Self { worker, endpoint, health } = self;
+        if worker.pool.borrow_mut().end(endpoint, *health, worker.clock.tick()) {
+            worker.cells.endpoint_ejections.add(1);
+            tracing::info!(upstream.addr = %endpoint, "endpoint left out for failing");
+        }
     }
 }
 
 impl Upstream<'_> {
+    /// How the endpoint did.
+    pub(super) fn tell(&mut self, health: Health) {
+        self.claim.health = health;
+    }
+
     /// Keeps the connection for the next request.
     pub(super) fn keep(self) {
-        let Self { stream, claim, index: _ } = self;
+        let Self { stream, claim, index: _, was_kept: _ } = self;
         let worker = claim.worker;
         if !worker.clock.is_stopping() {
             worker.pool.borrow_mut().put(claim.endpoint, stream, worker.pool_expiry());
@@ -69,13 +81,13 @@ pub(super) async fn connect<'a>(
     for _ in 0..how.n_connects_max {
         let Some((index, endpoint)) = choose(worker, set, tried) else { break };
         worker.pool.borrow_mut().begin(endpoint);
-        let claim = Claim { worker, endpoint };
+        let mut claim = Claim { worker, endpoint, health: Health::Unknown };
         let kept = how.liveness.and_then(|liveness| worker.pool.borrow_mut().take(&endpoint, liveness));
         if let Some(stream) = kept {
-            return Ok(Upstream { stream, index, claim });
+            return Ok(Upstream { stream, index, was_kept: true, claim });
         }
         failure = match open(endpoint, timer).await {
-            Ok(stream) => return Ok(Upstream { stream, index, claim }),
+            Ok(stream) => return Ok(Upstream { stream, index, was_kept: false, claim }),
             Err(error @ ProxyError { kind: Kind::Aborted | Kind::RequestTimeout, .. }) => return Err(error),
             Err(error @ ProxyError { kind: Kind::BackendTimeout, .. }) => {
                 cells.upstream_failures.add(1);
@@ -83,6 +95,7 @@ pub(super) async fn connect<'a>(
             }
             Err(error) => error,
         };
+        claim.health = Health::Failed;
         cells.upstream_failures.add(1);
         tried.push(index);
     }
@@ -92,10 +105,21 @@ pub(super) async fn connect<'a>(
 fn choose(worker: &HttpWorker, set: &EndpointSet, tried: &Tried) -> Option<(usize, SocketAddr)> {
     let mut random = worker.random.get();
     let pool = worker.pool.borrow();
-    let load = |index: usize| set.addresses.get(index).map_or(0, |endpoint| pool.load(endpoint));
-    let index = balance::endpoint(set.addresses.len(), tried, &mut random, load);
+    let tick = worker.clock.tick();
+    let is_out = |index: usize| set.addresses.get(index).is_some_and(|endpoint| pool.is_out(endpoint, tick));
+    let load = |index: usize| match set.addresses.get(index) {
+        Some(endpoint) if !pool.is_out(endpoint, tick) => pool.load(endpoint),
+        _ => u32::MAX,
+    };
+    let mut draw = || balance::endpoint(set.addresses.len(), tried, &mut random, load);
+    let mut index = draw()?;
+    for _ in 1..EJECTION_DRAWS {
+        if !is_out(index) {
+            break;
+        }
+        index = draw()?;
+    }
     worker.random.set(random);
-    let index = index?;
     set.addresses.get(index).map(|endpoint| (index, *endpoint))
 }
 

@@ -16,7 +16,7 @@ use super::pool::Pool;
 use super::retry::Budget;
 use super::table::Tables;
 use crate::drain::Drain;
-use crate::metrics::Metrics;
+use crate::metrics::{Metrics, WorkerCells};
 use crate::proxy::h1::{RequestHead, ResponseHead};
 use crate::snapshot::Reader;
 
@@ -31,6 +31,7 @@ pub struct HttpWorker {
     pub(super) shares: Cell<Shares>,
     pub(super) random: Cell<Random>,
     pub(super) budget: Cell<Budget>,
+    pub(super) cells: Arc<WorkerCells>,
     pub(super) kept: Total,
     pub(super) n_mirrors: Cell<usize>,
     parts: RefCell<Vec<Parts>>,
@@ -65,6 +66,7 @@ impl HttpWorker {
             clock: Rc::default(),
             buffers: Buffers::default(),
             pool: RefCell::default(),
+            cells: metrics.worker(),
             tables: RefCell::new(Tables::new(reader, metrics)),
             shares: Cell::new(Shares::new(seed)),
             random: Cell::new(Random::new(seed)),

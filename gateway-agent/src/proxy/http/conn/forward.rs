@@ -16,7 +16,7 @@ use super::super::exchange::{self, End, Exchange, Report, Terms};
 use super::super::kept::Kept;
 use super::super::limits::{CONNECT_ATTEMPTS_MAX, RETRIES_MAX};
 use super::super::mirror;
-use super::super::pool::Liveness;
+use super::super::pool::{Health, Liveness};
 use super::super::pump::{Coding, Pump};
 use super::super::retry::Tries;
 use super::super::tunnel::{self, Moved};
@@ -207,6 +207,13 @@ impl Connection<'_> {
         };
         let (end, report) = self.exchange(&mut upstream.stream, target, attempts, parts, cells).await;
         let index = upstream.index;
+        upstream.tell(match end {
+            Ok(_) => Health::Served,
+            Err(ProxyError { kind: Kind::Closed, .. }) if upstream.was_kept => Health::Unknown,
+            // How long a route waits is not how long a server may take.
+            Err(error) if error.source == Source::Upstream && !error.is_limit() => Health::Failed,
+            Err(_) => Health::Unknown,
+        });
         let step = match end {
             Ok(End::Upgraded) => return Step::Over(Outcome::Upgraded(upstream, report)),
             Ok(End::Answered) => Step::Over(Outcome::Answered(report)),

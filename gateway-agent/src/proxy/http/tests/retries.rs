@@ -281,3 +281,58 @@ fn client_that_goes_away_ends_the_tries() {
         assert_eq!(requests.borrow().len(), 1);
     });
 }
+
+#[test]
+fn endpoint_that_fails_is_left_out_and_tried_again_later() {
+    run_paused(async |lab| {
+        let n_bad = Rc::new(Cell::new(0));
+        let counter = n_bad.clone();
+        let is_mended = Rc::new(Cell::new(false));
+        let mended = is_mended.clone();
+        let bad = server(move |mut stream, _| {
+            let (counter, mended) = (counter.clone(), mended.clone());
+            async move {
+                while read_request(&mut stream).await.is_some() {
+                    counter.set(counter.get() + 1);
+                    if !mended.get() || stream.write_all(OK.as_bytes()).await.is_err() {
+                        break;
+                    }
+                }
+            }
+        })
+        .await;
+        let (good, ..) = canned(OK).await;
+        lab.route_to(&[bad, good]);
+        for _ in 0..100 {
+            assert!(lab.ask(GET).await.starts_with("HTTP/1.1 200"));
+        }
+        // Five, and one in ten seconds.
+        assert!((5..20).contains(&n_bad.get()), "{}", n_bad.get());
+        n_bad.set(0);
+        assert!(lab.worker.cells.endpoint_ejections.value() >= 1);
+        is_mended.set(true);
+        tokio::time::sleep(Duration::from_secs(11)).await;
+        for _ in 0..100 {
+            assert!(lab.ask(GET).await.starts_with("HTTP/1.1 200"));
+        }
+        assert!(n_bad.get() > 20, "{}", n_bad.get());
+    });
+}
+
+#[test]
+fn last_endpoint_is_asked_however_often_it_failed() {
+    run_paused(async |lab| {
+        let address = refusing().await;
+        lab.route_to(&[address]);
+        for _ in 0..8 {
+            assert!(lab.ask(GET).await.starts_with("HTTP/1.1 502"));
+        }
+        let listener = TcpListener::bind(address).await.unwrap();
+        tokio::task::spawn_local(async move {
+            let (mut stream, _) = listener.accept().await.unwrap();
+            read_request(&mut stream).await;
+            stream.write_all(OK.as_bytes()).await.unwrap();
+        });
+        assert!(lab.ask(GET).await.starts_with("HTTP/1.1 200"));
+    });
+}
