@@ -10,7 +10,7 @@ use self::matching::Patterns;
 use super::{backend_ref, hostnames, meta, parent_refs, shared};
 use crate::api::HttpRoute as ApiRoute;
 use crate::api::httproutes::HttpRouteRules;
-use crate::snapshot::{HttpTimeouts, PathMatch};
+use crate::snapshot::PathMatch;
 use crate::store::objects::{HttpRoute, HttpRouteMatch, HttpRouteRule};
 
 pub(in crate::store) fn http_route(route: &ApiRoute, order: u64) -> HttpRoute {
@@ -66,8 +66,8 @@ fn rule(rule: &HttpRouteRules, patterns: &mut Patterns) -> HttpRouteRule {
     if converted.filters.redirect.is_some() && !converted.backends.is_empty() {
         converted.incompatible.push("filters (RequestRedirect together with backendRefs)".into());
     }
-    match timeouts.as_ref().map_or(Ok(HttpTimeouts::default()), policy::timeouts) {
-        Ok(timeouts) => converted.timeouts = timeouts,
+    match timeouts.as_ref().map(policy::timeouts).transpose() {
+        Ok(timeouts) => converted.timeouts = timeouts.unwrap_or_default(),
         Err(place) => converted.unsupported.push(place),
     }
     match retry.as_ref().map(policy::retry).transpose() {
