@@ -1,6 +1,7 @@
 //! Wiring: channels, runtimes, shutdown order. No logic.
 
 mod acknowledge;
+mod authorities;
 mod cluster;
 mod deliver;
 mod report;

@@ -1,8 +1,10 @@
-//! Certificates of TLS listeners: a chain and its key, checked to belong together and ready to serve.
+//! Certificates of TLS listeners and of Gateways towards backends: a chain and its key, checked to belong together and
+//! ready to serve; and the [`Authorities`] that those of others are verified by.
 //!
 //! **Invariant:** pure. Does not judge validity in time or who signed: clients do, and a listener that would stop at
 //! its certificate's end would hide the reason from them. The key is never shown.
 
+mod authorities;
 #[cfg(test)]
 mod tests;
 
@@ -10,6 +12,7 @@ use std::fmt;
 use std::hash::{Hash, Hasher};
 use std::sync::Arc;
 
+pub use authorities::{Authorities, AuthoritiesError};
 use rustls::InconsistentKeys;
 use rustls::crypto::aws_lc_rs::sign::any_supported_type;
 use rustls::pki_types::pem::{self, PemObject as _};

@@ -6,8 +6,13 @@
 
 /// In ascending order, as `GatewayClass.status.supportedFeatures` has to be.
 pub const SUPPORTED: &[&str] = &[
+    "BackendTLSPolicy",
+    "BackendTLSPolicySANValidation",
     "Gateway",
     "GatewayAddressEmpty",
+    "GatewayBackendClientCertificate",
+    "GatewayFrontendClientCertificateValidation",
+    "GatewayFrontendClientCertificateValidationInsecureFallback",
     "GatewayHTTPListenerIsolation",
     "GatewayInfrastructure",
     "GatewayPort8080",
@@ -42,6 +47,8 @@ pub const SUPPORTED: &[&str] = &[
     "ReferenceGrant",
     "TCPRoute",
     "TLSRoute",
+    "TLSRouteModeMixed",
+    "TLSRouteModeTerminate",
     "UDPRoute",
 ];
 

@@ -48,6 +48,9 @@ pub struct ListenerCells {
     /// TLS handshakes that ended here and well.
     pub handshakes: Cell,
     handshake_failures: [Cell; HandshakeFailure::ALL.len()],
+    /// Of the handshakes that ended well, those of clients that came in without a valid certificate although one is
+    /// asked for: `AllowInsecureFallback`.
+    pub unverified_clients: Cell,
     pub received_bytes: Cell,
     pub sent_bytes: Cell,
 }
@@ -65,6 +68,8 @@ impl ListenerCells {
 pub enum HandshakeFailure {
     /// The client gave up by an alert: it does not accept the certificate.
     Alert,
+    /// The client has shown no certificate, or one that is not valid here.
+    ClientCertificate,
     /// The client ended the connection.
     Closed,
     /// Nothing in common: version, cipher suite, application protocol.
@@ -80,8 +85,9 @@ pub enum HandshakeFailure {
 
 impl HandshakeFailure {
     /// In the order of their numbers.
-    pub const ALL: [Self; 7] = [
+    pub const ALL: [Self; 8] = [
         Self::Alert,
+        Self::ClientCertificate,
         Self::Closed,
         Self::Incompatible,
         Self::Invalid,
@@ -94,6 +100,7 @@ impl HandshakeFailure {
     pub const fn as_str(self) -> &'static str {
         match self {
             Self::Alert => "alert",
+            Self::ClientCertificate => "client-certificate",
             Self::Closed => "closed",
             Self::Incompatible => "incompatible",
             Self::Invalid => "invalid",
@@ -155,6 +162,7 @@ impl Sum for ListenerCells {
             unrouted,
             handshakes,
             handshake_failures,
+            unverified_clients,
             received_bytes,
             sent_bytes,
         } = other;
@@ -165,6 +173,7 @@ impl Sum for ListenerCells {
         for (sum, part) in self.handshake_failures.iter().zip(handshake_failures) {
             sum.add(part.value());
         }
+        self.unverified_clients.add(unverified_clients.value());
         self.received_bytes.add(received_bytes.value());
         self.sent_bytes.add(sent_bytes.value());
     }

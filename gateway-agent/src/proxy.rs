@@ -19,6 +19,7 @@ mod socket;
 mod splice;
 mod state;
 pub mod steering;
+mod stream;
 mod tcp;
 #[cfg(test)]
 mod tests;

@@ -29,7 +29,10 @@ pub use http::{
 pub use l4::{L4Service, Maglev};
 pub use publish::{Publisher, Reader};
 pub use shared_map::SharedMap;
-pub use tls::{TlsMode, TlsRule, TlsTable, TlsVirtualListener};
+pub use tls::{
+    BackendSecurity, BackendTls, ClientTrust, SubjectName, TlsMode, TlsRule, TlsTable, TlsTerms,
+    TlsVirtualListener,
+};
 
 /// Counts the translations that were published; grows by one with each.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, PartialOrd, Ord, Hash)]
@@ -240,6 +243,7 @@ pub struct EndpointSet {
     pub service: ObjectName,
     pub port: u16,
     pub addresses: Arc<[std::net::SocketAddr]>,
+    pub security: BackendSecurity,
 }
 
 /// Everything that the data paths serve at one revision.

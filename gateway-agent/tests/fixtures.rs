@@ -6,8 +6,10 @@
 use std::fmt::Write;
 use std::fs;
 use std::path::{Path, PathBuf};
+use std::sync::Arc;
 use std::time::Instant;
 
+use gateway_agent::certificate::Authorities;
 use gateway_agent::manifests::Folder;
 use gateway_agent::snapshot::{Revision, Snapshot};
 use gateway_agent::status::view::{BackendView, SnapshotView, TargetView, snapshot_view};
@@ -20,8 +22,11 @@ fn workspace() -> PathBuf {
 }
 
 fn config() -> Config {
+    let key = rcgen::KeyPair::generate().unwrap();
+    let root = rcgen::CertificateParams::new(Vec::new()).unwrap().self_signed(&key).unwrap();
     Config {
         local_addresses: vec!["192.0.2.1".parse().unwrap(), "2001:db8::1".parse().unwrap()],
+        system_authorities: Some(Arc::new(Authorities::parse(root.pem().as_bytes()).unwrap())),
         ..Config::default()
     }
 }
@@ -72,7 +77,8 @@ fn snapshot_text(view: &SnapshotView) -> String {
 fn backends(backends: &[BackendView]) -> String {
     let shares = backends.iter().map(|backend| {
         let service = backend.service.as_deref().unwrap_or("invalid");
-        format!("{} x {service} {:?}", backend.weight, backend.endpoints)
+        let tls = backend.tls.as_ref().map(|name| format!(" by TLS as {name}")).unwrap_or_default();
+        format!("{} x {service} {:?}{tls}", backend.weight, backend.endpoints)
     });
     shares.collect::<Vec<_>>().join(", ")
 }

@@ -16,10 +16,10 @@ use gateway_agent::metrics::Metrics;
 use gateway_agent::proxy::http::{Client, HttpWorker, serve};
 use gateway_agent::proxy::{Proxy, ProxyConfig, Timeouts};
 use gateway_agent::snapshot::{
-    Backend, EndpointSet, HostTable, HttpAction, HttpMatch, HttpRule, HttpTable, HttpVirtualListener,
-    Listener, ListenerKey, ListenerName, ObjectName, PathMatch, Protocol, Publisher, Revision, RouteKind,
-    RouteName, Scheme, Snapshot, Split, TlsMode, TlsTable, TlsVirtualListener, Transport, VirtualHost,
-    WeightedBackend,
+    Backend, BackendSecurity, EndpointSet, HostTable, HttpAction, HttpMatch, HttpRule, HttpTable,
+    HttpVirtualListener, Listener, ListenerKey, ListenerName, ObjectName, PathMatch, Protocol, Publisher,
+    Revision, RouteKind, RouteName, Scheme, Snapshot, Split, TlsMode, TlsTable, TlsTerms, TlsVirtualListener,
+    Transport, VirtualHost, WeightedBackend,
 };
 
 struct Counting;
@@ -91,7 +91,8 @@ fn key() -> ListenerKey {
 fn snapshot(endpoints: &[SocketAddr]) -> Snapshot {
     let object = |name: &str| ObjectName { namespace: "default".into(), name: name.into() };
     let addresses = endpoints.into();
-    let set = Arc::new(EndpointSet { service: object("service"), port: 80, addresses });
+    let security = BackendSecurity::Cleartext;
+    let set = Arc::new(EndpointSet { service: object("service"), port: 80, addresses, security });
     let split = Split::new(vec![WeightedBackend::new(1, Backend::Endpoints(set))]);
     let route = RouteName { kind: RouteKind::Http, object: object("route") };
     let rule = Arc::new(HttpRule::new(route, 0, HttpAction::Forward(split)));
@@ -103,7 +104,13 @@ fn snapshot(endpoints: &[SocketAddr]) -> Snapshot {
     let mut listeners = HostTable::default();
     listeners.insert(
         None,
-        Arc::new(HttpVirtualListener { name: name.clone(), port: 80, scheme: Scheme::Http, hosts }),
+        Arc::new(HttpVirtualListener {
+            name: name.clone(),
+            port: 80,
+            scheme: Scheme::Http,
+            client_certificate: None,
+            hosts,
+        }),
     );
     let protocol = Protocol::Http(Arc::new(HttpTable { listeners }));
     let listener = Arc::new(Listener { key: key(), names: [name].into(), protocol });
@@ -221,7 +228,8 @@ fn https_snapshot(key: ListenerKey, endpoints: &[SocketAddr], certificate: Certi
     let listener = cleartext.listeners.first().unwrap();
     let Protocol::Http(http) = &listener.protocol else { panic!("{listener:?}") };
     let name = listener.names.first().unwrap().clone();
-    let mode = TlsMode::Https { certificates: [Arc::new(certificate)].into(), http: http.clone() };
+    let terms = TlsTerms { certificates: [Arc::new(certificate)].into(), clients: None };
+    let mode = TlsMode::Https { terms, http: http.clone() };
     let mut table = TlsTable::default();
     table.listeners.insert(None, Arc::new(TlsVirtualListener { name: name.clone(), mode }));
     let listener = Listener { key, names: [name].into(), protocol: Protocol::Tls(Arc::new(table)) };

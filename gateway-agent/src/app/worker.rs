@@ -334,6 +334,7 @@ pub(super) fn config(args: &ServeArgs, local_addresses: Vec<IpAddr>) -> Config {
         },
         addresses: args.addresses.clone(),
         local_addresses,
+        system_authorities: super::authorities::system(),
         admin_port: args.admin_address.port(),
         source_ports: args.source_ports.clone(),
         ..Config::default()

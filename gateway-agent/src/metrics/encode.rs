@@ -213,6 +213,12 @@ impl Sums {
         series
     }
 
+    fn unverified_clients(&self) -> Series<ListenerLabels> {
+        let mut series = self.listener(|cells| cells.unverified_clients.value());
+        series.retain(|(_, clients)| *clients > 0);
+        series
+    }
+
     fn handshake_failures(&self) -> Series<HandshakeLabels> {
         let mut series = Vec::new();
         for (name, cells) in &self.listeners {
@@ -253,6 +259,8 @@ impl Sums {
         counters(encoder, "listener_unrouted", help, None, self.listener(|cells| cells.unrouted.value()))?;
         let help = "TLS handshakes that ended at the proxy and well";
         counters(encoder, "listener_tls_handshakes", help, None, self.handshakes())?;
+        let help = "Clients let in without a valid certificate where one is asked for";
+        counters(encoder, "listener_tls_unverified_clients", help, None, self.unverified_clients())?;
         let help = "TLS handshakes that failed, by reason";
         counters(encoder, "listener_tls_handshake_failures", help, None, self.handshake_failures())?;
         let help = "Received from clients by the proxy";

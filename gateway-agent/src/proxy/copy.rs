@@ -398,7 +398,7 @@ fn flush(
 }
 
 impl Meter<'_> {
-    fn count(self, towards: Side, n: u64) {
+    pub(super) fn count(self, towards: Side, n: u64) {
         match towards {
             Side::Upstream => {
                 self.listener.received_bytes.add(n);
@@ -413,7 +413,7 @@ impl Meter<'_> {
 }
 
 impl Side {
-    const fn other(self) -> Self {
+    pub(super) const fn other(self) -> Self {
         match self {
             Self::Client => Self::Upstream,
             Self::Upstream => Self::Client,

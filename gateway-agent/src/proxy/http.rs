@@ -37,6 +37,6 @@ mod worker;
 #[cfg(test)]
 mod tests;
 
-pub use client::{Client, TlsClient};
+pub use client::Client;
 pub use conn::serve;
 pub use worker::HttpWorker;

@@ -24,6 +24,10 @@ pub(super) const PIPE_BYTES: i32 = 256 * 1024;
 /// user, and connections that find none go on by copy.
 pub(super) const PIPES: usize = 256;
 
+/// Bytes that a side does not take, for so long, end a relay behind TLS: there a reset of the sender is noticed only by
+/// reading on. Paused downloads go on after minutes, seldom after more.
+pub(super) const STALL: Duration = Duration::from_secs(3600);
+
 /// Rounds of read and write before a connection lets others of its worker run: 1 MiB by copy.
 pub(super) const ROUNDS_PER_POLL: usize = 16;
 

@@ -7,11 +7,12 @@ use std::collections::HashMap;
 use std::rc::Rc;
 use std::sync::Arc;
 
-use rustls::ServerConfig;
-
-use super::tls::{Certificates, Configs};
+use super::tls::{Application, Configs, Termination};
 use crate::metrics::{ListenerCells, Metrics, RouteCells};
-use crate::snapshot::{Listener, ListenerName, Protocol, RouteName, TlsMode};
+use crate::snapshot::{Listener, ListenerName, Protocol, RouteName, TlsTerms};
+
+/// How TLS ends at a listener, and what that was made of.
+type Ended = (TlsTerms, Application, Arc<Termination>);
 
 /// One listener of one snapshot, and this worker's counters for it.
 #[derive(Debug)]
@@ -21,7 +22,7 @@ pub(super) struct ListenerState {
     cells: Vec<Arc<ListenerCells>>,
     routes: RefCell<HashMap<RouteName, Arc<RouteCells>>>,
     /// Of listeners that terminate TLS and have been asked to.
-    tls: RefCell<HashMap<ListenerName, (Certificates, Arc<ServerConfig>)>>,
+    tls: RefCell<HashMap<ListenerName, Ended>>,
     metrics: Arc<Metrics>,
 }
 
@@ -44,11 +45,11 @@ impl ListenerState {
                 }
             }
         }
-        // Configurations live on while their certificates stay: sessions can be resumed.
+        // Configurations live on while their terms stay: sessions can be resumed.
         let mut tls = before.map(|before| before.tls.borrow().clone()).unwrap_or_default();
         if !tls.is_empty() {
-            let current = certificates(&listener.protocol);
-            tls.retain(|name, (certificates, _)| current.get(name) == Some(&&*certificates));
+            let current = terms(&listener.protocol);
+            tls.retain(|name, (terms, ..)| current.get(name) == Some(&&*terms));
         }
         Self {
             listener,
@@ -59,28 +60,32 @@ impl ListenerState {
         }
     }
 
-    /// What the listener `name` offers; `None` where it cannot serve.
-    pub(super) fn tls_config(
+    /// How TLS ends at the listener `name`; `None` where it cannot serve.
+    pub(super) fn termination(
         &self,
         configs: &Configs,
         name: &ListenerName,
-        certificates: &Certificates,
-    ) -> Option<Arc<ServerConfig>> {
-        if let Some((_, config)) = self.tls.borrow().get(name) {
-            return Some(config.clone());
+        terms: &TlsTerms,
+        application: Application,
+    ) -> Option<Arc<Termination>> {
+        if let Some((_, of, termination)) = self.tls.borrow().get(name)
+            && *of == application
+        {
+            return Some(termination.clone());
         }
-        if certificates.is_empty() {
+        if terms.certificates.is_empty() {
             return None;
         }
-        let config = match configs.of(certificates) {
-            Ok(config) => config,
+        let termination = match configs.of(terms, application) {
+            Ok(termination) => termination,
             Err(error) => {
                 tracing::error!(listener = %name, %error, "cannot configure TLS");
                 return None;
             }
         };
-        self.tls.borrow_mut().insert(name.clone(), (certificates.clone(), config.clone()));
-        Some(config)
+        let known = (terms.clone(), application, termination.clone());
+        self.tls.borrow_mut().insert(name.clone(), known);
+        Some(termination)
     }
 
     /// The counters of the Gateway listener `name`; of the first one for traffic that reached none.
@@ -100,21 +105,18 @@ impl ListenerState {
     }
 }
 
-/// The certificates of each listener that terminates TLS.
-fn certificates(protocol: &Protocol) -> HashMap<&ListenerName, &Certificates> {
+/// The terms of each listener that terminates TLS.
+fn terms(protocol: &Protocol) -> HashMap<&ListenerName, &TlsTerms> {
     let Protocol::Tls(table) = protocol else { return HashMap::new() };
-    let pairs = table.listeners.values().filter_map(|listener| match &listener.mode {
-        TlsMode::Https { certificates, .. } => Some((&listener.name, certificates)),
-        TlsMode::Passthrough(_) => None,
-    });
-    pairs.collect()
+    let terms = table.listeners.values().map(|listener| Some((&listener.name, listener.mode.terms()?)));
+    terms.flatten().collect()
 }
 
 /// The routes that the relays count for; HTTP counts its own.
 fn route_names(protocol: &Protocol) -> Vec<&RouteName> {
     match protocol {
         Protocol::Tcp(service) | Protocol::Udp(service) => service.route.iter().collect(),
-        Protocol::Tls(table) => table.passthrough_rules().map(|rule| &rule.route).collect(),
+        Protocol::Tls(table) => table.rules().map(|rule| &rule.route).collect(),
         Protocol::Http(_) => Vec::new(),
     }
 }

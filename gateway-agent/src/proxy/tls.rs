@@ -1,28 +1,35 @@
 //! Connections that begin with a ClientHello: the name in it chooses the listener, which passes the connection on
-//! unopened or ends TLS here.
+//! unopened or ends TLS here. And connections to backends by TLS.
 //!
 //! Without a name only a catch-all takes the connection.
 
+mod backend;
+mod clients;
 mod config;
 mod greet;
 pub mod hello;
 #[cfg(test)]
 pub(crate) mod maker;
+mod opaque;
 mod passthrough;
+mod relay;
 mod replay;
 mod terminate;
+mod upstream;
 
 use std::net::{Shutdown, SocketAddr};
 use std::rc::Rc;
 
 use tokio::net::TcpStream;
 
-pub(super) use config::{Certificates, Configs};
+pub(super) use config::{Application, Configs, Termination};
 use greet::{Unrouted, read_hello};
 pub(super) use replay::Replay;
+pub(super) use upstream::{Identities, Identity};
 
 use super::active::Active;
 use super::copy::reset;
+use super::http;
 use super::state::ListenerState;
 use super::worker::Worker;
 use crate::snapshot::{TlsMode, TlsTable};
@@ -73,11 +80,27 @@ pub(super) async fn serve(
             let rule = hosts.lookup(&name).map(|rule| &**rule);
             passthrough::serve(worker, (client, peer, raw), rule, state, &cells).await;
         }
-        TlsMode::Https { certificates, .. } => {
-            let config = state.tls_config(&worker.tls, &listener.name, certificates);
-            let arrival = terminate::Arrival { client, peer, local, raw, server_name: name };
+        TlsMode::Https { terms, .. } => {
+            let termination = state.termination(&worker.tls, &listener.name, terms, Application::Http);
+            let arrival = terminate::Arrival { client, peer, raw, server_name: name };
             // Its state is large, and those of all protocols lie in one future.
-            Box::pin(terminate::serve(worker, arrival, state.listener.key, config, cells)).await;
+            let shaken = Box::pin(terminate::shake(worker, arrival, termination, &cells)).await;
+            let Some((client, name)) = shaken else { return };
+            let client = http::Client::tls(client, name, cells);
+            Box::pin(http::serve(client, peer, local, state.listener.key, worker.http.clone())).await;
+        }
+        TlsMode::Terminate { terms, hosts, client_certificate } => {
+            let Some(rule) = hosts.lookup(&name) else {
+                cells.unrouted.add(1);
+                tracing::debug!(src.addr = %peer, sni = name, "no route for the server name");
+                return tell(&client);
+            };
+            let termination = state.termination(&worker.tls, &listener.name, terms, Application::Opaque);
+            let arrival = terminate::Arrival { client, peer, raw, server_name: name };
+            let shaken = Box::pin(terminate::shake(worker, arrival, termination, &cells)).await;
+            let Some((client, _name)) = shaken else { return };
+            let client = (client, peer);
+            Box::pin(opaque::serve(worker, client, rule, client_certificate.as_ref(), state, &cells)).await;
         }
     }
 }
@@ -89,6 +112,11 @@ fn refuse(client: &TcpStream, table: &TlsTable) {
     if table.listeners.values().any(|listener| is_passthrough(&listener.mode)) {
         return reset(client);
     }
+    tell(client);
+}
+
+/// Tells a client that its server name is unknown, and ends the connection.
+fn tell(client: &TcpStream) {
     let is_said = client.try_write(&UNRECOGNIZED_NAME).is_ok()
         && socket2::SockRef::from(client).shutdown(Shutdown::Write).is_ok();
     if !is_said {

@@ -15,6 +15,7 @@ pub use pattern::Pattern;
 pub use policy::{BACKOFF_DEFAULT, HttpTimeouts, Retry};
 
 use super::{Filters, HostTable, ListenerName, Redirect, RouteName, Scheme, Split};
+use crate::certificate::Certificate;
 
 /// Host to listener to virtual host. The most specific listener is chosen first and only its routes are looked at
 /// (listener isolation, `gateway_types.go` on `Listeners`).
@@ -30,6 +31,8 @@ pub struct HttpVirtualListener {
     pub port: u16,
     /// What clients speak.
     pub scheme: Scheme,
+    /// Of the Gateway, shown to backends that are spoken to by TLS.
+    pub client_certificate: Option<Arc<Certificate>>,
     pub hosts: HostTable<Arc<VirtualHost>>,
 }
 

@@ -13,7 +13,7 @@ use k8s_openapi::jiff::Timestamp;
 use crate::provision::managed::Managed;
 use crate::snapshot::{
     Cors, HeaderMatch, HttpTimeouts, MessageHeaders, ObjectName, PathMatch, QueryMatch, Redirect, Retry,
-    Rewrite, Transport,
+    Rewrite, SubjectName, Transport,
 };
 
 /// The API group of Gateway, routes and grants.
@@ -74,7 +74,6 @@ pub struct Infrastructure {
 pub struct GatewayTls {
     /// `backend.clientCertificateRef`.
     pub client_certificate: Option<ObjectRef>,
-    pub has_frontend: bool,
     /// `frontend.default.validation`.
     pub frontend_default: Option<ClientValidation>,
     /// `frontend.perPort`: replaces the default on that port, also by nothing.
@@ -137,6 +136,18 @@ pub enum ListenerProtocol {
     Udp,
     /// Not one of the spec's, or one that another implementation defines.
     Other(Arc<str>),
+}
+
+impl ListenerProtocol {
+    /// Whether clients speak TLS.
+    pub const fn is_tls(&self) -> bool {
+        matches!(self, Self::Https | Self::TlsPassthrough | Self::TlsTerminate)
+    }
+
+    /// Whether TLS ends at the listener.
+    pub const fn terminates_tls(&self) -> bool {
+        matches!(self, Self::Https | Self::TlsTerminate)
+    }
 }
 
 #[derive(Clone, Debug, PartialEq, Eq)]
@@ -395,7 +406,7 @@ pub struct BackendTlsPolicy {
     pub authorities: Vec<LocalRef>,
     /// `wellKnownCACertificates`.
     pub well_known_authorities: Option<Arc<str>>,
-    pub alternative_names: Vec<AlternativeName>,
+    pub alternative_names: Vec<SubjectName>,
     /// Keys of `options`, all of which are implementation-specific.
     pub options: Vec<Arc<str>>,
 }
@@ -405,12 +416,6 @@ pub struct PolicyTarget {
     pub reference: LocalRef,
     /// The name of a port; `None`: all of them.
     pub section: Option<Arc<str>>,
-}
-
-#[derive(Clone, Debug, PartialEq, Eq)]
-pub enum AlternativeName {
-    Hostname(Arc<str>),
-    Uri(Arc<str>),
 }
 
 // === Others ===

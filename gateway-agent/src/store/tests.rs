@@ -1,12 +1,11 @@
 use serde_json::json;
 
 use super::objects::{
-    Age, AlternativeName, LabelRequirement, ListenerProtocol, ListenerSetFilter, NamespaceFilter,
-    ServiceIngress, ServiceType,
+    Age, LabelRequirement, ListenerProtocol, ListenerSetFilter, NamespaceFilter, ServiceIngress, ServiceType,
 };
 use super::testing::{aged, backend, gateway, object, service, slice, with_spec};
 use super::{Kind, ObjectId, Store};
-use crate::snapshot::ObjectName;
+use crate::snapshot::{ObjectName, SubjectName};
 
 fn name(text: &str) -> ObjectName {
     let (namespace, name) = text.split_once('/').unwrap_or(("default", text));
@@ -263,6 +262,6 @@ fn references_of_routes_and_policies_are_kept() {
     ));
     let policy = &store.backend_tls_policies()[&name("p")].object;
     assert_eq!(policy.targets[0].section.as_deref(), Some("https"));
-    assert_eq!(policy.alternative_names, [AlternativeName::Uri("spiffe://x".into())]);
+    assert_eq!(policy.alternative_names, [SubjectName::Uri("spiffe://x".into())]);
     assert_eq!(&*policy.authorities[0].name, "ca");
 }

@@ -8,14 +8,19 @@ use super::Config;
 use super::conditions::Problem;
 use super::grant::{self, From};
 use super::policy::Cover;
-use crate::snapshot::{Backend, EndpointSet, ObjectName, RouteKind, Split, Transport, WeightedBackend};
+use crate::snapshot::{
+    Backend, BackendSecurity, EndpointSet, ObjectName, RouteKind, Split, Transport, WeightedBackend,
+};
 use crate::status::names::reason;
 use crate::store::Store;
 use crate::store::objects::{BackendRef, ServicePort, ServiceType, SlicePort};
 
-/// `appProtocol`s that the HTTP/1.1 proxy can speak. Others (`kubernetes.io/h2c`, `https`, ...) promise the client
-/// something that would not be kept.
+/// `appProtocol`s that the HTTP/1.1 proxy can speak. Others (`kubernetes.io/h2c`, ...) promise the client something that
+/// would not be kept.
 const HTTP_APP_PROTOCOLS: [&str; 2] = ["http", "kubernetes.io/ws"];
+
+/// The same by TLS, where a policy says whom to trust (GEP-1911).
+const HTTPS_APP_PROTOCOLS: [&str; 2] = ["https", "kubernetes.io/wss"];
 
 /// What one backendRef stands for.
 #[derive(Clone, Debug, PartialEq, Eq)]
@@ -66,7 +71,7 @@ struct Known {
 }
 
 impl Endpoints {
-    /// The Service or its slices have changed.
+    /// The Service, its slices or the policies on it have changed.
     pub(super) fn touch(&mut self, service: &ObjectName) {
         for (_, known) in self.of_mut(service) {
             known.is_current = false;
@@ -96,6 +101,7 @@ impl Endpoints {
         service: ObjectName,
         port: &ServicePort,
         transport: Transport,
+        security: BackendSecurity,
     ) -> Arc<EndpointSet> {
         let key = (service, port.port, transport);
         if let Some(known) = self.known.get(&key).filter(|known| known.is_current) {
@@ -105,6 +111,7 @@ impl Endpoints {
             service: key.0.clone(),
             port: port.port,
             addresses: usable(store, config, &key.0, &port.name, transport),
+            security,
         };
         let before = self.known.remove(&key).map(|known| known.set).filter(|set| **set == fresh);
         let set = before.unwrap_or_else(|| Arc::new(fresh));
@@ -187,20 +194,29 @@ impl Resolver<'_> {
             let transport = transport.as_str().to_uppercase();
             return Err(not_found(format!("Service {service} has no {transport} port {port}")));
         };
+        let security = self.cover.security(&service, &service_port.name);
         if let (RouteKind::Http, Some(protocol)) = (route, &service_port.app_protocol)
-            && !HTTP_APP_PROTOCOLS.iter().any(|known| protocol.eq_ignore_ascii_case(known))
+            && let Some(why) = unsupported(protocol, &security)
         {
-            let message = format!(
-                "port {port} of Service {service} has appProtocol {protocol}, which is not supported"
-            );
+            let message = format!("port {port} of Service {service} has appProtocol {protocol}, which {why}");
             return Err(Problem::new(reason::UNSUPPORTED_PROTOCOL, message));
         }
         // What is to be sent by TLS is never sent in clear.
-        if route == RouteKind::Http && self.cover.holds(&service, &service_port.name) {
+        if route == RouteKind::Http && security == BackendSecurity::Refused {
             return Ok(None);
         }
-        Ok(Some(self.endpoints.get(self.store, self.config, service, service_port, transport)))
+        Ok(Some(self.endpoints.get(self.store, self.config, service, service_port, transport, security)))
     }
+}
+
+/// Why requests cannot be sent by this protocol.
+fn unsupported(protocol: &str, security: &BackendSecurity) -> Option<&'static str> {
+    let is_one_of = |known: &[&str]| known.iter().any(|known| protocol.eq_ignore_ascii_case(known));
+    if is_one_of(&HTTPS_APP_PROTOCOLS) {
+        let is_bare = *security == BackendSecurity::Cleartext;
+        return is_bare.then_some("needs a BackendTLSPolicy that says whom to trust");
+    }
+    (!is_one_of(&HTTP_APP_PROTOCOLS)).then_some("is not supported")
 }
 
 /// The union over the Service's slices, each with its own number for the port of that *name* (O42, O43). Ready

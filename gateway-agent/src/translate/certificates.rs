@@ -3,10 +3,10 @@
 use std::collections::BTreeMap;
 use std::sync::Arc;
 
-use super::Config;
 use super::conditions::{Problem, merge};
 use super::grant::{self, From};
 use super::inputs::Inputs;
+use super::{Config, authority};
 use crate::certificate::Certificate;
 use crate::snapshot::ObjectName;
 use crate::status::names::reason;
@@ -15,10 +15,12 @@ use crate::store::objects::{ObjectRef, Secret};
 /// The only type of Secret whose keys are agreed on.
 const SECRET_TYPE: &str = "kubernetes.io/tls";
 
-/// What Secrets hold, parsed once each.
+/// What Secrets and ConfigMaps hold, parsed once each.
 #[derive(Debug, Default)]
 pub(super) struct Certificates {
     known: BTreeMap<ObjectName, Known>,
+    /// Those that clients' certificates are verified by.
+    pub(super) authorities: authority::Maps,
 }
 
 #[derive(Debug)]
@@ -32,6 +34,7 @@ impl Certificates {
     /// Drops those that were not asked for since this was last called.
     pub(super) fn sweep(&mut self) {
         self.known.retain(|_, known| std::mem::take(&mut known.is_in_use));
+        self.authorities.sweep();
     }
 
     /// The good certificates of a listener, in order, and what is wrong with the others.

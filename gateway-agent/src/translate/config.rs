@@ -6,6 +6,7 @@ use std::ops::RangeInclusive;
 use std::sync::Arc;
 
 use crate::addresses::Missing;
+use crate::certificate::Authorities;
 use crate::provision::AddressProvider;
 use crate::snapshot::ObjectName;
 use crate::store::objects::Gateway;
@@ -33,6 +34,8 @@ pub struct Config {
     pub provision_problems: Arc<BTreeMap<ObjectName, String>>,
     /// Where the agent itself runs; empty without a cluster.
     pub own_pod: PodIdentity,
+    /// Of `wellKnownCACertificates: System`; absent where the machine has none.
+    pub system_authorities: Option<Arc<Authorities>>,
     /// TCP port of the admin server, which no listener can have.
     pub admin_port: u16,
     /// Ports that the TC path draws from.
@@ -82,6 +85,7 @@ impl Default for Config {
             undelivered: Arc::default(),
             provision_problems: Arc::default(),
             own_pod: PodIdentity::default(),
+            system_authorities: None,
             admin_port: 9901,
             source_ports: 10_000..=29_999,
         }

@@ -23,12 +23,8 @@ pub(super) const fn transport(protocol: &ListenerProtocol) -> Option<Transport> 
 
 /// Whether listeners of both protocols can be told apart on one port, if only by hostname.
 fn can_share(one: &ListenerProtocol, other: &ListenerProtocol) -> bool {
-    let by_sni = |protocol: &ListenerProtocol| {
-        matches!(protocol, ListenerProtocol::TlsPassthrough | ListenerProtocol::TlsTerminate)
-    };
-    one == other
-        || (*one == ListenerProtocol::Https && by_sni(other))
-        || (*other == ListenerProtocol::Https && by_sni(one))
+    // By the server name, whoever ends TLS then.
+    one == other || (one.is_tls() && other.is_tls())
 }
 
 /// The reason why two listeners cannot both be served on one port of one address (`Listeners` in `gateway_types.go`):

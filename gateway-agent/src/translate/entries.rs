@@ -133,10 +133,12 @@ fn protocol(members: &[&ListenerPlan], parts: Parts<'_>) -> Option<Protocol> {
     let first = members.first()?;
     match first.spec.protocol {
         ListenerProtocol::Http => Some(Protocol::Http(Arc::new(http(members, Scheme::Http, parts)))),
-        ListenerProtocol::Https | ListenerProtocol::TlsPassthrough => tls(members, parts),
+        ListenerProtocol::Https | ListenerProtocol::TlsPassthrough | ListenerProtocol::TlsTerminate => {
+            tls(members, parts)
+        }
         ListenerProtocol::Tcp => Some(Protocol::Tcp(l4(first, parts))),
         ListenerProtocol::Udp => Some(Protocol::Udp(l4(first, parts))),
-        ListenerProtocol::TlsTerminate | ListenerProtocol::Other(_) => None,
+        ListenerProtocol::Other(_) => None,
     }
 }
 
@@ -145,7 +147,8 @@ fn http(members: &[&ListenerPlan], scheme: Scheme, parts: Parts<'_>) -> HttpTabl
     for member in members {
         let hosts = parts.tables.get(&member.name).map(|table| table.http.clone()).unwrap_or_default();
         let port = member.spec.port.map_or(0, NonZeroU16::get);
-        let listener = HttpVirtualListener { name: member.name.clone(), port, scheme, hosts };
+        let (name, client_certificate) = (member.name.clone(), member.client_certificate.clone());
+        let listener = HttpVirtualListener { name, port, scheme, client_certificate, hosts };
         table.listeners.insert(member.spec.hostname.as_deref(), Arc::new(listener));
     }
     table
@@ -161,11 +164,15 @@ fn tls(members: &[&ListenerPlan], parts: Parts<'_>) -> Option<Protocol> {
     let http = Arc::new(http(&https, Scheme::Https, parts));
     let mut table = TlsTable::default();
     for member in members {
-        let mode = if is_https(&member) {
-            TlsMode::Https { certificates: member.certificates.clone(), http: http.clone() }
-        } else {
-            let hosts = parts.tables.get(&member.name).map(|table| table.tls.clone()).unwrap_or_default();
-            TlsMode::Passthrough(hosts)
+        let hosts = || parts.tables.get(&member.name).map(|table| table.tls.clone()).unwrap_or_default();
+        let terms = member.terms.clone();
+        let mode = match member.spec.protocol {
+            ListenerProtocol::Https => TlsMode::Https { terms, http: http.clone() },
+            ListenerProtocol::TlsTerminate => {
+                let client_certificate = member.client_certificate.clone();
+                TlsMode::Terminate { terms, hosts: hosts(), client_certificate }
+            }
+            _ => TlsMode::Passthrough(hosts()),
         };
         let listener = TlsVirtualListener { name: member.name.clone(), mode };
         table.listeners.insert(member.spec.hostname.as_deref(), Arc::new(listener));

@@ -1,15 +1,17 @@
 //! `spec.tls` of a Gateway: validation of clients' certificates, and the certificate that it shows to backends.
 
+use std::sync::Arc;
+
 use super::Config;
-use super::authority;
 use super::certificates::Certificates;
 use super::conditions::{Problem, condition, merge};
 use super::grant::{self, From};
 use super::inputs::Inputs;
-use crate::snapshot::ObjectName;
+use crate::certificate::{Authorities, Certificate};
+use crate::snapshot::{ClientTrust, ObjectName};
 use crate::status::Condition;
 use crate::status::names::{kind, reason};
-use crate::store::objects::{ClientValidation, Gateway, ListenerProtocol, ListenerSpec, ObjectRef};
+use crate::store::objects::{ClientValidation, Gateway, ListenerSpec, ObjectRef};
 
 /// What validation of clients' certificates means for one listener.
 #[derive(Debug, Default)]
@@ -18,12 +20,15 @@ pub(super) struct Frontend {
     pub(super) unresolved: Option<Problem>,
     /// Accepted=False.
     pub(super) problem: Option<Problem>,
+    /// Absent: clients are not asked.
+    pub(super) clients: Option<Arc<ClientTrust>>,
 }
 
-/// Only listeners that terminate TLS for HTTP ask clients for certificates.
+/// Only listeners that terminate TLS ask clients for certificates.
 pub(super) fn frontend(
     gateway: &Gateway,
     listener: &ListenerSpec,
+    certificates: &mut Certificates,
     inputs: &Inputs<'_>,
     config: &Config,
 ) -> Frontend {
@@ -31,34 +36,40 @@ pub(super) fn frontend(
     let per_port = gateway.tls.frontend_per_port.iter().find(|(of, _)| Some(*of) == port);
     let validation =
         per_port.map_or(gateway.tls.frontend_default.as_ref(), |(_, validation)| validation.as_ref());
-    let Some(validation) = validation.filter(|_| listener.protocol == ListenerProtocol::Https) else {
+    let Some(validation) = validation.filter(|_| listener.protocol.terminates_tls()) else {
         return Frontend::default();
     };
-    let bad: Vec<Problem> = validation
-        .authorities
-        .iter()
-        .filter_map(|reference| authority(gateway, reference, inputs, config).err())
-        .collect();
-    let n_good = validation.authorities.len() - bad.len();
+    let mut good = Vec::new();
+    let mut bad = Vec::new();
+    for reference in &validation.authorities {
+        match authority(gateway, reference, certificates, inputs, config) {
+            Ok(authorities) => good.push(authorities),
+            Err(problem) => bad.push(problem),
+        }
+    }
     let unresolved = merge(bad);
-    let problem = if n_good == 0 {
-        let message = "spec.tls.frontend: no authority for clients' certificates is left";
-        Problem::new(reason::NO_VALID_CA_CERTIFICATE, message)
-    } else {
+    let allows_insecure_fallback = validation.allows_insecure_fallback;
+    match Authorities::union(&good) {
         // Serving without the validation that was asked for would let everyone in.
-        let message =
-            "spec.tls.frontend: clients' certificates cannot be validated by this version of the agent";
-        Problem::new(reason::UNSUPPORTED_VALUE, message)
-    };
-    Frontend { unresolved, problem: Some(problem) }
+        None => {
+            let message = "spec.tls.frontend: no authority for clients' certificates is left";
+            let problem = Some(Problem::new(reason::NO_VALID_CA_CERTIFICATE, message));
+            Frontend { unresolved, problem, clients: None }
+        }
+        Some(authorities) => {
+            let clients = Some(Arc::new(ClientTrust { authorities, allows_insecure_fallback }));
+            Frontend { unresolved, problem: None, clients }
+        }
+    }
 }
 
 fn authority(
     gateway: &Gateway,
     reference: &ObjectRef,
+    certificates: &mut Certificates,
     inputs: &Inputs<'_>,
     config: &Config,
-) -> Result<(), Problem> {
+) -> Result<Arc<Authorities>, Problem> {
     let ObjectRef { group, kind, namespace, name } = reference;
     if !(group.is_empty() && &**kind == "ConfigMap") {
         let message = format!("{name} is a {kind} of group {group:?}; only core ConfigMaps are supported");
@@ -67,8 +78,26 @@ fn authority(
     let own = &gateway.meta.name.namespace;
     let name = ObjectName { namespace: namespace.as_ref().unwrap_or(own).clone(), name: name.clone() };
     grant::check(inputs.store(), config, From { kind: "Gateway", namespace: own }, "ConfigMap", &name)?;
-    authority::check(inputs, &name)
-        .map_err(|message| Problem::new(reason::INVALID_CA_CERTIFICATE_REF, message))
+    let authorities = certificates.authorities.get(inputs, &name);
+    authorities.map_err(|message| Problem::new(reason::INVALID_CA_CERTIFICATE_REF, message))
+}
+
+/// What the Gateway shows to backends that are spoken to by TLS. `None`: nothing is configured.
+pub(super) fn client_certificate(
+    gateway: &Gateway,
+    certificates: &mut Certificates,
+    inputs: &Inputs<'_>,
+    config: &Config,
+) -> Option<Result<Arc<Certificate>, Problem>> {
+    let reference = gateway.tls.client_certificate.as_ref()?;
+    let from = From { kind: "Gateway", namespace: &gateway.meta.name.namespace };
+    let resolved = certificates.one(reference, from, inputs, config);
+    Some(resolved.map_err(|mut problem| {
+        if problem.reason == reason::INVALID_CERTIFICATE_REF {
+            problem.reason = reason::INVALID_CLIENT_CERTIFICATE_REF;
+        }
+        problem
+    }))
 }
 
 /// The Gateway's own conditions about `spec.tls`.
@@ -79,17 +108,10 @@ pub(super) fn gateway_conditions(
     config: &Config,
 ) -> Vec<Condition> {
     let mut conditions = Vec::new();
-    if let Some(reference) = &gateway.tls.client_certificate {
-        let from = From { kind: "Gateway", namespace: &gateway.meta.name.namespace };
-        let problem = certificates.one(reference, from, inputs, config).err().map(|mut problem| {
-            if problem.reason == reason::INVALID_CERTIFICATE_REF {
-                problem.reason = reason::INVALID_CLIENT_CERTIFICATE_REF;
-            }
-            problem
-        });
-        let message =
-            "the client certificate resolves; this version of the agent does not show it to backends";
-        conditions.push(condition(kind::RESOLVED_REFS, reason::RESOLVED_REFS, message, problem.as_ref()));
+    if let Some(resolved) = client_certificate(gateway, certificates, inputs, config) {
+        let message = "the client certificate resolves; backends with a BackendTLSPolicy see it";
+        let problem = resolved.as_ref().err();
+        conditions.push(condition(kind::RESOLVED_REFS, reason::RESOLVED_REFS, message, problem));
     }
     let per_port = gateway.tls.frontend_per_port.iter().filter_map(|(_, validation)| validation.as_ref());
     let is_insecure = |validation: &ClientValidation| validation.allows_insecure_fallback;

@@ -19,7 +19,7 @@ use super::overlap;
 use crate::certificate::Certificate;
 use crate::provision::AddressProvider;
 use crate::provision::targets::PortKey;
-use crate::snapshot::{ListenerKey, ListenerName, RouteKind, Transport};
+use crate::snapshot::{ListenerKey, ListenerName, RouteKind, TlsTerms, Transport};
 use crate::status::names::{kind, reason};
 use crate::status::{Condition, Scope, ScopeStatus};
 use crate::store::Store;
@@ -45,8 +45,10 @@ pub(super) struct ListenerPlan {
     waiting: Option<Problem>,
     /// OverlappingTLSConfig=True.
     overlap: Option<Problem>,
-    /// HTTPS: in the order of the references; the first is the default.
-    pub(super) certificates: Arc<[Arc<Certificate>]>,
+    /// Where TLS ends here.
+    pub(super) terms: TlsTerms,
+    /// Of the Gateway, for backends.
+    pub(super) client_certificate: Option<Arc<Certificate>>,
     /// Empty where it is not served.
     pub(super) keys: Vec<ListenerKey>,
 }
@@ -230,9 +232,11 @@ impl<'a> Planner<'a> {
 
     fn push(&mut self, name: ListenerName, spec: &Arc<ListenerSpec>, from: From<'_>, gateway: &GatewayPlan) {
         let (kinds, bad_kinds) = route_kinds(spec);
-        let Frontend { unresolved: bad_authority, problem: refused } =
-            frontend::frontend(&gateway.gateway, spec, self.inputs, self.config);
-        let (certificates, bad_certificate) = if spec.protocol == ListenerProtocol::Https {
+        let Frontend { unresolved: bad_authority, problem: refused, clients } =
+            frontend::frontend(&gateway.gateway, spec, self.certificates, self.inputs, self.config);
+        let client_certificate =
+            frontend::client_certificate(&gateway.gateway, self.certificates, self.inputs, self.config);
+        let (certificates, bad_certificate) = if spec.protocol.terminates_tls() {
             self.certificates.resolve(&spec.tls.certificates, from, self.inputs, self.config)
         } else {
             (Arc::default(), None)
@@ -251,7 +255,8 @@ impl<'a> Planner<'a> {
             unserved,
             waiting: None,
             overlap: None,
-            certificates,
+            terms: TlsTerms { certificates, clients },
+            client_certificate: client_certificate.and_then(Result::ok),
             keys: Vec::new(),
         });
     }
@@ -298,12 +303,9 @@ fn problem(spec: &ListenerSpec, config: &Config) -> Option<Problem> {
         ListenerProtocol::Http
         | ListenerProtocol::Https
         | ListenerProtocol::TlsPassthrough
+        | ListenerProtocol::TlsTerminate
         | ListenerProtocol::Tcp
         | ListenerProtocol::Udp => {}
-        ListenerProtocol::TlsTerminate => {
-            let message = "tls.mode Terminate is not supported yet for protocol TLS; Passthrough is";
-            return Some(Problem::new(reason::UNSUPPORTED_VALUE, message));
-        }
         ListenerProtocol::Other(other) => {
             let message = format!("protocol {other} is not supported; HTTP, HTTPS, TLS, TCP and UDP are");
             return Some(Problem::new(reason::UNSUPPORTED_PROTOCOL, message));
@@ -327,10 +329,10 @@ fn problem(spec: &ListenerSpec, config: &Config) -> Option<Problem> {
 fn route_kinds(spec: &ListenerSpec) -> (Vec<RouteKind>, Option<Problem>) {
     let supported: &[RouteKind] = match spec.protocol {
         ListenerProtocol::Http | ListenerProtocol::Https => &[RouteKind::Http, RouteKind::Grpc],
-        ListenerProtocol::TlsPassthrough => &[RouteKind::Tls],
+        ListenerProtocol::TlsPassthrough | ListenerProtocol::TlsTerminate => &[RouteKind::Tls],
         ListenerProtocol::Tcp => &[RouteKind::Tcp],
         ListenerProtocol::Udp => &[RouteKind::Udp],
-        ListenerProtocol::TlsTerminate | ListenerProtocol::Other(_) => &[],
+        ListenerProtocol::Other(_) => &[],
     };
     let Some(allowed) = spec.kinds.as_ref().filter(|_| !supported.is_empty()) else {
         return (supported.to_vec(), None);

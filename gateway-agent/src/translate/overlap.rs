@@ -61,7 +61,7 @@ fn by_certificate(members: &Members<'_>, plans: &[ListenerPlan], found: &mut Has
         }
     }
     for index in members.values() {
-        for name in plans[*index].certificates.iter().flat_map(|certificate| certificate.names()) {
+        for name in plans[*index].terms.certificates.iter().flat_map(|certificate| certificate.names()) {
             let others: &[usize] = match name.strip_prefix("*.") {
                 Some(parent) => below.get(parent).map(Vec::as_slice).unwrap_or_default(),
                 None => members.get(&Some(name.clone())).map(std::slice::from_ref).unwrap_or_default(),

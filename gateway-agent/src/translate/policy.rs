@@ -1,17 +1,18 @@
 //! BackendTLSPolicy: which Services it covers, which of several wins, and what it is told.
 //!
-//! There is no TLS towards backends yet. A policy is judged and accepted as the spec says, its message says that it is not
-//! in force, and what it covers is answered with an error rather than sent in clear.
+//! What a policy covers is spoken to by TLS or not at all: where the policy that wins is not valid, requests are
+//! answered with an error rather than sent in clear.
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::sync::Arc;
 
 use super::Config;
-use super::authority;
+use super::authority::Maps;
 use super::conditions::{Problem, condition, merge};
 use super::inputs::Inputs;
 use crate::api::ObjectId;
-use crate::snapshot::ObjectName;
+use crate::certificate::Authorities;
+use crate::snapshot::{BackendSecurity, BackendTls, ObjectName};
 use crate::status::names::{kind, reason};
 use crate::status::{ObjectStatus, Scope, ScopeStatus};
 use crate::store::objects::{BackendTlsPolicy, LocalRef, PolicyTarget};
@@ -25,15 +26,15 @@ const MAX_ANCESTORS: usize = 16;
 /// The Service ports that policies speak of: by Service, the names of ports; `None` stands for all of them.
 #[derive(Debug, Default, PartialEq, Eq)]
 pub(super) struct Cover {
-    sections: BTreeMap<ObjectName, BTreeSet<Option<Arc<str>>>>,
+    sections: BTreeMap<ObjectName, BTreeMap<Option<Arc<str>>, BackendSecurity>>,
 }
 
 impl Cover {
-    pub(super) fn holds(&self, service: &ObjectName, port_name: &str) -> bool {
-        let Some(sections) = self.sections.get(service) else {
-            return false;
-        };
-        sections.iter().any(|section| section.as_deref().is_none_or(|section| section == port_name))
+    /// How the port is to be spoken to. A policy for the port goes before one for the whole Service.
+    pub(super) fn security(&self, service: &ObjectName, port_name: &Arc<str>) -> BackendSecurity {
+        let sections = self.sections.get(service);
+        let of_port = sections.and_then(|sections| sections.get(&Some(port_name.clone())));
+        of_port.or_else(|| sections?.get(&None)).cloned().unwrap_or_default()
     }
 
     /// The Services of which they do not say the same.
@@ -66,7 +67,7 @@ pub(super) struct PolicyPlan {
 /// A Service, or one port of it by name.
 type Place<'a> = (ObjectName, Option<&'a Arc<str>>);
 
-pub(super) fn plan(inputs: Inputs<'_>, config: &Config) -> Policies {
+pub(super) fn plan(inputs: Inputs<'_>, maps: &mut Maps, config: &Config) -> Policies {
     let policies: Vec<&Arc<BackendTlsPolicy>> = inputs
         .store()
         .backend_tls_policies()
@@ -86,10 +87,11 @@ pub(super) fn plan(inputs: Inputs<'_>, config: &Config) -> Policies {
     let mut planned = Policies::default();
     for policy in policies {
         let is_won = |place: &Place<'_>| winners.get(place).is_some_and(|winner| Arc::ptr_eq(winner, policy));
-        let (accepted, unresolved) = judge(policy, is_won, &inputs);
+        let Verdict { accepted, unresolved, security } = judge(policy, is_won, &inputs, maps, config);
         let services: BTreeSet<ObjectName> = places(policy).map(|(service, _)| service).collect();
-        for (service, section) in places(policy) {
-            planned.cover.sections.entry(service).or_default().insert(section.cloned());
+        for (service, section) in places(policy).filter(is_won) {
+            let sections = planned.cover.sections.entry(service).or_default();
+            sections.insert(section.cloned(), security.clone());
         }
         for service in &services {
             let of_service = planned.of_service.entry(service.clone()).or_default();
@@ -98,6 +100,7 @@ pub(super) fn plan(inputs: Inputs<'_>, config: &Config) -> Policies {
         let plan = PolicyPlan { policy: policy.clone(), accepted, unresolved, services };
         planned.plans.insert(policy.meta.name.clone(), plan);
     }
+    maps.sweep();
     planned.reads = inputs.into_reads();
     planned
 }
@@ -116,42 +119,80 @@ fn service(policy: &BackendTlsPolicy, target: &PolicyTarget) -> ObjectName {
     ObjectName { namespace: policy.meta.name.namespace.clone(), name: target.reference.name.clone() }
 }
 
-/// Accepted and ResolvedRefs.
+/// What becomes of a policy.
+struct Verdict {
+    /// With the message.
+    accepted: Result<String, Problem>,
+    /// ResolvedRefs=False.
+    unresolved: Option<Problem>,
+    /// What it means where it wins.
+    security: BackendSecurity,
+}
+
 fn judge(
     policy: &BackendTlsPolicy,
     is_won: impl Fn(&Place<'_>) -> bool,
     inputs: &Inputs<'_>,
-) -> (Result<String, Problem>, Option<Problem>) {
-    let (n_good, unresolved) = authorities(policy, inputs);
+    maps: &mut Maps,
+    config: &Config,
+) -> Verdict {
+    let (references, unresolved) = authorities(policy, inputs, maps);
+    let trust = trust(policy, references, config);
     let found: Vec<Place<'_>> = places(policy).filter(|place| exists(place, inputs)).collect();
     let n_won = found.iter().filter(|place| is_won(place)).count();
-    let refuse = |reason, message: String| Err(Problem::new(reason, message));
+    let refuse = |reason, message: &str| Err(Problem::new(reason, message));
     let accepted = if places(policy).next().is_none() {
-        refuse(reason::INVALID, "targetRefs names no core Service; other kinds are not supported".into())
+        refuse(reason::INVALID, "targetRefs names no core Service; other kinds are not supported")
     } else if found.is_empty() {
-        refuse(reason::TARGET_NOT_FOUND, "no target exists: neither the Service nor its port".into())
+        refuse(reason::TARGET_NOT_FOUND, "no target exists: neither the Service nor its port")
     } else if n_won == 0 {
-        let message = "another policy, older or first by name, has the same targets";
-        refuse(reason::CONFLICTED, message.into())
-    } else if let Some(unknown) = policy.well_known_authorities.as_ref().filter(|name| &***name != "System") {
-        refuse(reason::INVALID, format!("wellKnownCACertificates {unknown} is not supported; System is"))
-    } else if n_good == 0 && policy.well_known_authorities.is_none() {
-        let message = "validation.caCertificateRefs: no valid authority is left";
-        refuse(reason::NO_VALID_CA_CERTIFICATE, message.into())
+        refuse(reason::CONFLICTED, "another policy, older or first by name, has the same targets")
     } else {
-        let mut message =
-            "the policy is valid; not in force: this version of the agent speaks no TLS to backends, \
-                           requests to its targets are answered with 500"
-                .to_owned();
-        if n_won < policy.targets.len() {
-            message.push_str(&format!("; {n_won} of {} targets are its own", policy.targets.len()));
-        }
-        if !policy.options.is_empty() {
-            message.push_str(&format!("; without effect: options {}", policy.options.join(", ")));
-        }
-        Ok(message)
+        trust.as_ref().map_err(Clone::clone).map(|_| accepted_message(policy, n_won))
     };
-    (accepted, unresolved)
+    let security = match trust {
+        Err(_) => BackendSecurity::Refused,
+        Ok(authorities) => BackendSecurity::Tls(Arc::new(BackendTls {
+            server_name: policy.hostname.clone(),
+            names: policy.alternative_names.as_slice().into(),
+            authorities,
+        })),
+    };
+    Verdict { accepted, unresolved, security }
+}
+
+fn accepted_message(policy: &BackendTlsPolicy, n_won: usize) -> String {
+    let mut message = "the policy is valid".to_owned();
+    if n_won < policy.targets.len() {
+        message.push_str(&format!("; {n_won} of {} targets are its own", policy.targets.len()));
+    }
+    if !policy.options.is_empty() {
+        message.push_str(&format!("; without effect: options {}", policy.options.join(", ")));
+    }
+    message
+}
+
+/// Whom backends are verified by. `references`: the good ones of `caCertificateRefs`.
+fn trust(
+    policy: &BackendTlsPolicy,
+    references: Vec<Arc<Authorities>>,
+    config: &Config,
+) -> Result<Arc<Authorities>, Problem> {
+    match policy.well_known_authorities.as_deref() {
+        None => Authorities::union(&references).ok_or_else(|| {
+            let message = "validation.caCertificateRefs: no valid authority is left";
+            Problem::new(reason::NO_VALID_CA_CERTIFICATE, message)
+        }),
+        Some("System") => config.system_authorities.clone().ok_or_else(|| {
+            let message = "wellKnownCACertificates System: the agent's machine has no system certificates; \
+                           SSL_CERT_FILE or SSL_CERT_DIR can name some";
+            Problem::new(reason::INVALID, message)
+        }),
+        Some(unknown) => {
+            let message = format!("wellKnownCACertificates {unknown} is not supported; System is");
+            Err(Problem::new(reason::INVALID, message))
+        }
+    }
 }
 
 fn exists((service, section): &Place<'_>, inputs: &Inputs<'_>) -> bool {
@@ -159,7 +200,13 @@ fn exists((service, section): &Place<'_>, inputs: &Inputs<'_>) -> bool {
     ports.is_some_and(|ports| section.is_none_or(|section| ports.iter().any(|port| port.name == *section)))
 }
 
-fn authorities(policy: &BackendTlsPolicy, inputs: &Inputs<'_>) -> (usize, Option<Problem>) {
+/// The good ones, and what is wrong with the others.
+fn authorities(
+    policy: &BackendTlsPolicy,
+    inputs: &Inputs<'_>,
+    maps: &mut Maps,
+) -> (Vec<Arc<Authorities>>, Option<Problem>) {
+    let mut good = Vec::new();
     let mut bad = Vec::new();
     for LocalRef { group, kind, name } in &policy.authorities {
         if !(group.is_empty() && &**kind == "ConfigMap") {
@@ -169,11 +216,12 @@ fn authorities(policy: &BackendTlsPolicy, inputs: &Inputs<'_>) -> (usize, Option
             continue;
         }
         let name = ObjectName { namespace: policy.meta.name.namespace.clone(), name: name.clone() };
-        if let Err(message) = authority::check(inputs, &name) {
-            bad.push(Problem::new(reason::INVALID_CA_CERTIFICATE_REF, message));
+        match maps.get(inputs, &name) {
+            Ok(authorities) => good.push(authorities),
+            Err(message) => bad.push(Problem::new(reason::INVALID_CA_CERTIFICATE_REF, message)),
         }
     }
-    (policy.authorities.len() - bad.len(), merge(bad))
+    (good, merge(bad))
 }
 
 impl Policies {

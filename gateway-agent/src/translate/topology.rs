@@ -3,7 +3,7 @@
 //! There are few of these and they depend on each other, through ports, ages and names. So they are planned anew
 //! whenever one of their inputs changes; what of them has changed is then told by comparison.
 
-use std::collections::{BTreeSet, HashMap};
+use std::collections::{BTreeSet, HashMap, HashSet};
 use std::ops::Range;
 
 use super::Config;
@@ -32,6 +32,8 @@ pub(super) struct Topology {
     /// The Gateways' own conditions about `spec.tls`, by position.
     tls_conditions: Vec<Vec<Condition>>,
     parents: HashMap<Parent, Owner>,
+    /// The listeners where TLS ends.
+    terminating: HashSet<ListenerName>,
     /// What was looked up by name, and the Services that agents made for Gateways.
     reads: BTreeSet<ObjectId>,
 }
@@ -64,6 +66,8 @@ pub(super) fn plan(store: &Store, config: &Config, certificates: &mut Certificat
         }
     }
     topology.listeners = planner.finish();
+    let terminating = topology.listeners.iter().filter(|listener| listener.spec.protocol.terminates_tls());
+    topology.terminating = terminating.map(|listener| listener.name.clone()).collect();
     let tls =
         |gateway: &GatewayPlan| frontend::gateway_conditions(&gateway.gateway, certificates, &inputs, config);
     topology.tls_conditions = gateways.iter().map(tls).collect();
@@ -86,6 +90,11 @@ impl Topology {
 
     pub(super) fn listeners_of(&self, owner: &Owner) -> &[ListenerPlan] {
         self.listeners.get(owner.listeners.clone()).unwrap_or_default()
+    }
+
+    /// Whether TLS ends at the listener.
+    pub(super) fn terminates(&self, name: &ListenerName) -> bool {
+        self.terminating.contains(name)
     }
 
     /// What is to be written for the Gateways beside their status.

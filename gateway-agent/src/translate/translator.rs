@@ -21,6 +21,7 @@
 use std::collections::{BTreeMap, BTreeSet};
 use std::sync::Arc;
 
+use super::authority::Maps;
 use super::backend::{Endpoints, Read, Resolver};
 use super::certificates::Certificates;
 use super::entries::{Entries, Parts};
@@ -40,6 +41,8 @@ use crate::store::Store;
 pub struct Translator {
     config: Option<Config>,
     certificates: Certificates,
+    /// Those that backends are verified by.
+    authorities: Maps,
     endpoints: Endpoints,
     policies: Policies,
     topology: Topology,
@@ -190,8 +193,9 @@ impl Translator {
     }
 
     fn plan_policies(&mut self, store: &Store, config: &Config, todo: &mut Todo) {
-        let policies = policy::plan(Inputs::new(store), config);
+        let policies = policy::plan(Inputs::new(store), &mut self.authorities, config);
         for service in policies.cover.differences(&self.policies.cover) {
+            self.endpoints.touch(&service);
             todo.compile.extend(self.routes.of_read(&Read::Service(service)).cloned());
         }
         for gone in self.policies.plans.keys().filter(|name| !policies.plans.contains_key(*name)) {
@@ -292,7 +296,8 @@ impl Translator {
 
     /// A policy's ancestors are the Gateways through which its Services are reached.
     fn set_policy_statuses(&mut self, todo: &Todo) {
-        let names: BTreeSet<ObjectName> = if todo.policies {
+        // Whether a TLSRoute sends to backends or passes on depends on the listeners.
+        let names: BTreeSet<ObjectName> = if todo.policies || todo.topology {
             self.policies.plans.keys().cloned().collect()
         } else {
             todo.services.iter().flat_map(|service| self.policies.on(service)).cloned().collect()
@@ -301,9 +306,16 @@ impl Translator {
             let Some(plan) = self.policies.plans.get(&name) else { continue };
             let reads = plan.services.iter().map(|service| Read::Service(service.clone()));
             let readers = reads.flat_map(|read| self.routes.of_read(&read));
-            let readers = readers.filter(|route| matches!(route.kind, RouteKind::Http | RouteKind::Grpc));
-            let attachments = readers.filter_map(|route| self.routes.attachments(route)).flatten();
-            let gateways = attachments.map(|(listener, _)| listener.gateway.clone());
+            let gateways = readers.flat_map(|route| {
+                let attachments = self.routes.attachments(route).into_iter().flatten();
+                let listeners = attachments.map(|(listener, _)| listener);
+                let reached = listeners.filter(|listener| match route.kind {
+                    RouteKind::Grpc | RouteKind::Http => true,
+                    RouteKind::Tls => self.topology.terminates(listener),
+                    RouteKind::Tcp | RouteKind::Udp => false,
+                });
+                reached.map(|listener| listener.gateway.clone())
+            });
             let status = plan.status(&gateways.collect());
             self.statuses.set(status);
         }

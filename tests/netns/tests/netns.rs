@@ -16,6 +16,8 @@ mod http;
 mod https;
 #[path = "netns/lifecycle.rs"]
 mod lifecycle;
+#[path = "netns/mutual.rs"]
+mod mutual;
 #[path = "netns/packets.rs"]
 mod packets;
 #[path = "netns/pool.rs"]

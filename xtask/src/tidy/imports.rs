@@ -7,6 +7,7 @@ use super::{File, Finding};
 /// ending in `/` is a folder, any other a file.
 const PURE: &[&str] = &[
     "gateway-agent/src/certificate.rs",
+    "gateway-agent/src/certificate/",
     "gateway-agent/src/control.rs",
     "gateway-agent/src/features.rs",
     "gateway-agent/src/snapshot.rs",

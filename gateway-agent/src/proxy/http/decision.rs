@@ -7,8 +7,8 @@ use super::error::{Kind, ProxyError};
 use super::table::Table;
 use super::worker::HttpWorker;
 use crate::snapshot::{
-    Backend, Cors, EndpointSet, Filters, HttpAction, HttpRule, HttpVirtualListener, Mirror, Redirect,
-    RequestView,
+    Backend, BackendSecurity, Cors, EndpointSet, Filters, HttpAction, HttpRule, HttpVirtualListener, Mirror,
+    Redirect, RequestView,
 };
 
 /// The API lets preflights be answered by 200 or 204, and those of other origins by 403.
@@ -84,6 +84,9 @@ impl<'t> Routed<'t> {
             Backend::Invalid => Decision::Fail(ProxyError::internal(Kind::InvalidBackend), filters),
             Backend::Endpoints(_) if let Some(redirect) = &filters.redirect => {
                 Decision::Redirect(redirect, filters)
+            }
+            Backend::Endpoints(set) if set.security == BackendSecurity::Refused => {
+                Decision::Fail(ProxyError::internal(Kind::InvalidBackend), filters)
             }
             Backend::Endpoints(set) if set.addresses.is_empty() => {
                 Decision::Fail(ProxyError::internal(Kind::NoEndpoint), filters)

@@ -27,6 +27,8 @@ pub(super) enum Kind {
     Connect,
     #[error("no connection was made within the deadline")]
     ConnectTimeout,
+    #[error("no TLS connection could be made")]
+    Handshake,
     #[error("head: {0}")]
     Head(HeadError),
     #[error("no head within the deadline")]

@@ -4,8 +4,6 @@
 
 use std::task::{Context, Poll, ready};
 
-use tokio::net::TcpStream;
-
 use super::buffer::{Buffer, Buffers};
 use super::client::Stream;
 use super::clock::{Clock, Due, Timer};
@@ -19,6 +17,7 @@ use crate::proxy::h1::encode::{self, Answer, Persistence};
 use crate::proxy::h1::limits::INTERIM_RESPONSES_MAX;
 use crate::proxy::h1::request::MethodKind;
 use crate::proxy::h1::{Body, BodyError, Framing, HeadError, RequestHead, ResponseHead, Scanner};
+use crate::proxy::stream::Upstream;
 use crate::snapshot::Filters;
 
 /// How an exchange ended well.
@@ -63,7 +62,7 @@ pub(super) struct Terms<'a> {
 
 pub(super) struct Exchange<'a> {
     client: Client<'a>,
-    upstream: &'a mut TcpStream,
+    upstream: &'a mut Upstream,
     upstream_buffer: &'a mut Buffer,
     buffers: &'a Buffers,
     timer: &'a Timer,
@@ -107,7 +106,7 @@ pub(super) struct Report {
 impl<'a> Exchange<'a> {
     pub(super) fn new(
         client: Client<'a>,
-        upstream: &'a mut TcpStream,
+        upstream: &'a mut Upstream,
         (parts, up): (&'a mut Parts, &'a mut Pump),
         terms: Terms<'a>,
         (buffers, timer, clock): (&'a Buffers, &'a Timer, &'a Clock),

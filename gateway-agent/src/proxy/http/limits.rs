@@ -15,6 +15,10 @@ pub(super) const IDLE_TIMEOUT: Duration = Duration::from_secs(60);
 /// One connection attempt: two SYN retransmissions (1 s, 3 s), then another endpoint is the better bet.
 pub(super) const CONNECT_TIMEOUT: Duration = Duration::from_secs(4);
 
+/// A TLS handshake with a server: a round trip or two, and computing on both sides. One that is overloaded is not to hold
+/// requests for longer than one that does not answer at all.
+pub(super) const HANDSHAKE_TIMEOUT: Duration = Duration::from_secs(4);
+
 /// From the end of the request to the answer's head. What common proxies use; applications rely on it.
 pub(super) const RESPONSE_HEAD_TIMEOUT: Duration = Duration::from_secs(60);
 

@@ -8,7 +8,6 @@ use std::rc::Rc;
 use std::sync::Arc;
 
 use tokio::io::AsyncWriteExt as _;
-use tokio::net::TcpStream;
 
 use super::balance::Tried;
 use super::buffer::Buffer;
@@ -17,15 +16,19 @@ use super::limits::{MIRROR_ANSWER_BYTES_MAX, MIRROR_TIMEOUT, MIRRORS_MAX};
 use super::pool::Liveness;
 use super::upstream::{self, How};
 use super::worker::HttpWorker;
+use crate::certificate::Certificate;
 use crate::metrics::RouteCells;
 use crate::proxy::h1::request::MethodKind;
 use crate::proxy::h1::{Body, ResponseHead, Scanner};
+use crate::proxy::stream::Upstream;
 use crate::snapshot::EndpointSet;
 
 /// A request that is to be mirrored.
 #[derive(Debug)]
 pub(super) struct Copy {
     pub(super) endpoints: Arc<EndpointSet>,
+    /// What they are shown where they are spoken to by TLS.
+    pub(super) certificate: Option<Arc<Certificate>>,
     /// The head as it is sent.
     pub(super) bytes: Vec<u8>,
     pub(super) method: MethodKind,
@@ -79,18 +82,20 @@ pub(super) fn send_all(
 
 /// `None`: the mirror could not be reached, or did not answer as it should.
 async fn send(worker: &Rc<HttpWorker>, copy: Copy, body: Option<Kept>) -> Option<()> {
-    let Copy { endpoints, bytes, method } = copy;
+    let Copy { endpoints, certificate, bytes, method } = copy;
     let timer = worker.clock.timer();
     let how = How { liveness: Some(Liveness::Probed), n_connects_max: 1 };
     // Failures of a mirror are not those of the route's backends.
     let cells = RouteCells::default();
-    let connected = upstream::connect(worker, &endpoints, &mut Tried::new(), how, &timer, &cells).await;
+    let asked = (&*endpoints, certificate.as_ref());
+    let connected = upstream::connect(worker, asked, &mut Tried::new(), how, &timer, &cells).await;
     let mut upstream = connected.ok()?;
     timer.disarm();
     upstream.stream.write_all(&bytes).await.ok()?;
     if let Some(body) = body.as_ref().and_then(Kept::bytes) {
         upstream.stream.write_all(body).await.ok()?;
     }
+    upstream.stream.flush().await.ok()?;
     drop(body);
     let mut buffer = Buffer::default();
     let is_reusable = read_answer(worker, &mut upstream.stream, &mut buffer, method).await;
@@ -104,7 +109,7 @@ async fn send(worker: &Rc<HttpWorker>, copy: Copy, body: Option<Kept>) -> Option
 /// Reads an answer to its end and forgets it. True: the connection can be used again.
 async fn read_answer(
     worker: &HttpWorker,
-    stream: &mut TcpStream,
+    stream: &mut Upstream,
     buffer: &mut Buffer,
     method: MethodKind,
 ) -> Option<bool> {
@@ -141,7 +146,7 @@ async fn read_answer(
 }
 
 /// `None`: broken, or more of a head than fits.
-async fn fill(worker: &HttpWorker, stream: &mut TcpStream, buffer: &mut Buffer) -> Option<usize> {
+async fn fill(worker: &HttpWorker, stream: &mut Upstream, buffer: &mut Buffer) -> Option<usize> {
     if buffer.is_full() {
         return None;
     }

@@ -1,17 +1,16 @@
-//! What a worker knows of each endpoint: connections that wait for their next request, how many requests are under way,
-//! and whether it fails.
+//! What a worker knows of each endpoint: connections that wait for their next request, by identity, how many requests are
+//! under way, and whether it fails.
 //!
 //! Opens and closes nothing itself but by dropping. Chooses no endpoint.
 
 use std::collections::HashMap;
 use std::mem::MaybeUninit;
 use std::net::SocketAddr;
-use std::task::{Context, Waker};
 
 use rustc_hash::FxBuildHasher;
-use tokio::net::TcpStream;
 
 use super::limits::{EJECTION_FAILURES, EJECTION_TICKS, POOL_IDLE_MAX, POOL_IDLE_PER_ENDPOINT_MAX};
+use crate::proxy::stream::Upstream;
 
 #[derive(Debug, Default)]
 pub(super) struct Pool {
@@ -46,7 +45,9 @@ pub(super) enum Health {
 
 #[derive(Debug)]
 struct Idle {
-    stream: TcpStream,
+    stream: Upstream,
+    /// Of [`crate::proxy::tls::Identity`]; 0: cleartext.
+    identity: u64,
     expires_at: u64,
 }
 
@@ -99,11 +100,18 @@ impl Pool {
     }
 
     /// A connection that the server has neither closed nor written to since its last answer.
-    pub(super) fn take(&mut self, endpoint: &SocketAddr, liveness: Liveness) -> Option<TcpStream> {
+    pub(super) fn take(
+        &mut self,
+        endpoint: &SocketAddr,
+        identity: u64,
+        liveness: Liveness,
+    ) -> Option<Upstream> {
         let idle = &mut self.endpoints.get_mut(endpoint)?.idle;
-        while let Some(Idle { stream, .. }) = idle.pop() {
+        // Nearly always the last one: endpoints are seldom spoken to in several ways.
+        while let Some(position) = idle.iter().rposition(|idle| idle.identity == identity) {
+            let Idle { mut stream, .. } = idle.remove(position);
             self.n_idle -= 1;
-            if is_alive(&stream, liveness) {
+            if is_alive(&mut stream, liveness) {
                 return Some(stream);
             }
         }
@@ -111,13 +119,13 @@ impl Pool {
     }
 
     /// Keeps `stream`, or closes it where the pool is full.
-    pub(super) fn put(&mut self, endpoint: SocketAddr, stream: TcpStream, expires_at: u64) {
+    pub(super) fn put(&mut self, endpoint: SocketAddr, identity: u64, stream: Upstream, expires_at: u64) {
         if self.n_idle >= POOL_IDLE_MAX {
             return;
         }
         let idle = &mut self.endpoints.entry(endpoint).or_default().idle;
         if idle.len() < POOL_IDLE_PER_ENDPOINT_MAX {
-            idle.push(Idle { stream, expires_at });
+            idle.push(Idle { stream, identity, expires_at });
             self.n_idle += 1;
         }
     }
@@ -126,7 +134,9 @@ impl Pool {
     pub(super) fn sweep(&mut self, tick: u64) {
         let (mut n_idle, mut has_failing) = (0, false);
         self.endpoints.retain(|_, endpoint| {
-            endpoint.idle.retain(|idle| idle.expires_at > tick && is_alive(&idle.stream, Liveness::Known));
+            endpoint
+                .idle
+                .retain_mut(|idle| idle.expires_at > tick && is_alive(&mut idle.stream, Liveness::Known));
             n_idle += endpoint.idle.len();
             // Those in a row come within that time of each other.
             let failed_at = endpoint.failed_at.max(endpoint.out_until);
@@ -151,15 +161,15 @@ impl Pool {
 }
 
 /// Nothing may come from a server that was asked nothing: readable means closed, broken or out of step.
-fn is_alive(stream: &TcpStream, liveness: Liveness) -> bool {
-    let mut cx = Context::from_waker(Waker::noop());
-    if stream.poll_read_ready(&mut cx).is_ready() {
+fn is_alive(stream: &mut Upstream, liveness: Liveness) -> bool {
+    if !stream.is_quiet() {
         return false;
     }
     match liveness {
         Liveness::Known => true,
         Liveness::Probed => {
-            let peeked = socket2::SockRef::from(stream).peek(&mut [MaybeUninit::uninit()]);
+            let socket = socket2::SockRef::from(stream.socket());
+            let peeked = socket.peek(&mut [MaybeUninit::uninit()]);
             peeked.is_err_and(|error| error.kind() == std::io::ErrorKind::WouldBlock)
         }
     }

@@ -93,7 +93,7 @@ mod tests {
     fn listener(scheme: Scheme, port: u16) -> HttpVirtualListener {
         let gateway = ObjectName { namespace: "ns".into(), name: "gw".into() };
         let name = ListenerName::of_gateway(&gateway, &"web".into());
-        HttpVirtualListener { name, port, scheme, hosts: HostTable::default() }
+        HttpVirtualListener { name, port, scheme, client_certificate: None, hosts: HostTable::default() }
     }
 
     fn location(redirect: &Redirect, listener: &HttpVirtualListener, message: &str) -> String {

@@ -158,6 +158,6 @@ fn behind_tls<'t>(
     }
     match &own.mode {
         TlsMode::Https { http, .. } => Ok(http.listeners.lookup(host)),
-        TlsMode::Passthrough(_) => Ok(None),
+        TlsMode::Passthrough(_) | TlsMode::Terminate { .. } => Ok(None),
     }
 }

@@ -25,9 +25,9 @@ use super::{Client, HttpWorker, serve};
 use crate::drain::Drain;
 use crate::metrics::Metrics;
 use crate::snapshot::{
-    Backend, EndpointSet, HostTable, HttpAction, HttpMatch, HttpRule, HttpTable, HttpVirtualListener,
-    Listener, ListenerKey, ListenerName, ObjectName, PathMatch, Protocol, Publisher, Revision, RouteKind,
-    RouteName, Scheme, Snapshot, Split, Transport, VirtualHost, WeightedBackend,
+    Backend, BackendSecurity, EndpointSet, HostTable, HttpAction, HttpMatch, HttpRule, HttpTable,
+    HttpVirtualListener, Listener, ListenerKey, ListenerName, ObjectName, PathMatch, Protocol, Publisher,
+    Revision, RouteKind, RouteName, Scheme, Snapshot, Split, Transport, VirtualHost, WeightedBackend,
 };
 
 /// Far beyond what any test takes.
@@ -62,11 +62,18 @@ fn listener_name() -> ListenerName {
 }
 
 fn virtual_listener(hosts: HostTable<Arc<VirtualHost>>) -> HttpVirtualListener {
-    HttpVirtualListener { name: listener_name(), port: 80, scheme: Scheme::Http, hosts }
+    HttpVirtualListener {
+        name: listener_name(),
+        port: 80,
+        scheme: Scheme::Http,
+        client_certificate: None,
+        hosts,
+    }
 }
 
 fn endpoints(weight: u32, addresses: &[SocketAddr]) -> WeightedBackend {
-    let set = EndpointSet { service: object("service"), port: 80, addresses: addresses.into() };
+    let security = BackendSecurity::Cleartext;
+    let set = EndpointSet { service: object("service"), port: 80, addresses: addresses.into(), security };
     WeightedBackend::new(weight, Backend::Endpoints(Arc::new(set)))
 }
 

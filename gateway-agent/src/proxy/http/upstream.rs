@@ -3,26 +3,33 @@
 use std::future::poll_fn;
 use std::net::SocketAddr;
 use std::pin::pin;
+use std::rc::Rc;
+use std::sync::Arc;
 use std::task::Poll;
 
+use rustls::Error as TlsError;
 use tokio::net::TcpStream;
 
 use super::balance::{self, Tried};
 use super::clock::{Due, Timer};
 use super::error::{Kind, ProxyError};
-use super::limits::{CONNECT_TIMEOUT, EJECTION_DRAWS};
+use super::limits::{CONNECT_TIMEOUT, EJECTION_DRAWS, HANDSHAKE_TIMEOUT};
 use super::pool::{Health, Liveness};
 use super::worker::HttpWorker;
+use crate::certificate::Certificate;
 use crate::metrics::RouteCells;
-use crate::snapshot::EndpointSet;
+use crate::proxy::stream;
+use crate::proxy::tls::{Application, Identity};
+use crate::snapshot::{BackendSecurity, EndpointSet};
 
 /// A connection with one request's claim on it.
 pub(super) struct Upstream<'a> {
-    pub(super) stream: TcpStream,
+    pub(super) stream: stream::Upstream,
     /// Its index in the set.
     pub(super) index: usize,
     /// It has waited: that the server closes it now says nothing of the server.
     pub(super) was_kept: bool,
+    identity: u64,
     claim: Claim<'a>,
 }
 
@@ -51,10 +58,10 @@ impl Upstream<'_> {
 
     /// Keeps the connection for the next request.
     pub(super) fn keep(self) {
-        let Self { stream, claim, index: _, was_kept: _ } = self;
+        let Self { stream, identity, claim, index: _, was_kept: _ } = self;
         let worker = claim.worker;
         if !worker.clock.is_stopping() {
-            worker.pool.borrow_mut().put(claim.endpoint, stream, worker.pool_expiry());
+            worker.pool.borrow_mut().put(claim.endpoint, identity, stream, worker.pool_expiry());
         }
     }
 }
@@ -68,26 +75,29 @@ pub(super) struct How {
     pub(super) n_connects_max: usize,
 }
 
-/// Endpoints that fail are added to `tried`.
+/// `certificate`: what the endpoints are shown where they are spoken to by TLS. Endpoints that fail are added to `tried`.
 pub(super) async fn connect<'a>(
     worker: &'a HttpWorker,
-    set: &EndpointSet,
+    (set, certificate): (&EndpointSet, Option<&Arc<Certificate>>),
     tried: &mut Tried,
     how: How,
     timer: &Timer,
     cells: &RouteCells,
 ) -> Result<Upstream<'a>, ProxyError> {
+    let secure = identity(worker, set, certificate)?;
+    let identity = secure.as_ref().map_or(0, |identity| identity.number());
     let mut failure = ProxyError::internal(Kind::NoEndpoint);
     for _ in 0..how.n_connects_max {
         let Some((index, endpoint)) = choose(worker, set, tried) else { break };
         worker.pool.borrow_mut().begin(endpoint);
         let mut claim = Claim { worker, endpoint, health: Health::Unknown };
-        let kept = how.liveness.and_then(|liveness| worker.pool.borrow_mut().take(&endpoint, liveness));
+        let kept =
+            how.liveness.and_then(|liveness| worker.pool.borrow_mut().take(&endpoint, identity, liveness));
         if let Some(stream) = kept {
-            return Ok(Upstream { stream, index, was_kept: true, claim });
+            return Ok(Upstream { stream, index, was_kept: true, identity, claim });
         }
-        failure = match open(endpoint, timer).await {
-            Ok(stream) => return Ok(Upstream { stream, index, was_kept: false, claim }),
+        failure = match open(endpoint, secure.as_deref(), timer).await {
+            Ok(stream) => return Ok(Upstream { stream, index, was_kept: false, identity, claim }),
             Err(error @ ProxyError { kind: Kind::Aborted | Kind::RequestTimeout, .. }) => return Err(error),
             Err(error @ ProxyError { kind: Kind::BackendTimeout, .. }) => {
                 cells.upstream_failures.add(1);
@@ -95,7 +105,10 @@ pub(super) async fn connect<'a>(
             }
             Err(error) => error,
         };
-        claim.health = Health::Failed;
+        // A handshake fails by what one policy asks for, and other routes may ask the endpoint for something else.
+        if failure.kind != Kind::Handshake {
+            claim.health = Health::Failed;
+        }
         cells.upstream_failures.add(1);
         tried.push(index);
     }
@@ -123,22 +136,60 @@ fn choose(worker: &HttpWorker, set: &EndpointSet, tried: &Tried) -> Option<(usiz
     set.addresses.get(index).map(|endpoint| (index, *endpoint))
 }
 
-async fn open(endpoint: SocketAddr, timer: &Timer) -> Result<TcpStream, ProxyError> {
+/// As whom the endpoints are spoken to; `None`: in clear.
+fn identity(
+    worker: &HttpWorker,
+    set: &EndpointSet,
+    certificate: Option<&Arc<Certificate>>,
+) -> Result<Option<Rc<Identity>>, ProxyError> {
+    match &set.security {
+        BackendSecurity::Cleartext => Ok(None),
+        BackendSecurity::Refused => Err(ProxyError::internal(Kind::InvalidBackend)),
+        BackendSecurity::Tls(tls) => {
+            let identity = worker.identities().of(tls, certificate, Application::Http);
+            identity.map(Some).map_err(|error: TlsError| {
+                tracing::error!(service = %set.service, %error, "cannot configure TLS");
+                ProxyError::internal(Kind::InvalidBackend)
+            })
+        }
+    }
+}
+
+async fn open(
+    endpoint: SocketAddr,
+    secure: Option<&Identity>,
+    timer: &Timer,
+) -> Result<stream::Upstream, ProxyError> {
     timer.arm(CONNECT_TIMEOUT);
-    let mut connecting = pin!(TcpStream::connect(endpoint));
-    let connected = poll_fn(|cx| match connecting.as_mut().poll(cx) {
-        Poll::Ready(Ok(stream)) => Poll::Ready(Ok(stream)),
-        Poll::Ready(Err(_)) => Poll::Ready(Err(ProxyError::upstream(Kind::Connect))),
+    let Ok(socket) = in_time(TcpStream::connect(endpoint), timer).await? else {
+        return Err(ProxyError::upstream(Kind::Connect));
+    };
+    // Heads and bodies are written in one piece each; nothing is gained by waiting for more.
+    if socket.set_nodelay(true).is_err() {
+        return Err(ProxyError::upstream(Kind::Connect));
+    }
+    let Some(identity) = secure else { return Ok(stream::Upstream::Cleartext(socket)) };
+    timer.arm(HANDSHAKE_TIMEOUT);
+    // Its state is large, and most connections have none.
+    match in_time(Box::pin(identity.shake(socket)), timer).await? {
+        Ok(stream) => Ok(stream),
+        Err(error) => {
+            tracing::debug!(upstream.addr = %endpoint, %error, "handshake with a backend failed");
+            Err(ProxyError::upstream(Kind::Handshake))
+        }
+    }
+}
+
+/// What comes of `step`, unless the deadline comes first.
+async fn in_time<T>(step: impl Future<Output = T>, timer: &Timer) -> Result<T, ProxyError> {
+    let mut step = pin!(step);
+    poll_fn(|cx| match step.as_mut().poll(cx) {
+        Poll::Ready(done) => Poll::Ready(Ok(done)),
         Poll::Pending => timer.poll(cx).map(|due| match due {
             Due::Abort => Err(ProxyError::internal(Kind::Aborted)),
             Due::Deadline => Err(ProxyError::upstream(Kind::ConnectTimeout)),
             Due::Limit(limit) => Err(ProxyError::limit(limit)),
         }),
-    });
-    let stream = connected.await?;
-    // Heads and bodies are written in one piece each; nothing is gained by waiting for more.
-    match stream.set_nodelay(true) {
-        Ok(()) => Ok(stream),
-        Err(_) => Err(ProxyError::upstream(Kind::Connect)),
-    }
+    })
+    .await
 }

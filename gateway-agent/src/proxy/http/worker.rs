@@ -18,6 +18,7 @@ use super::table::Tables;
 use crate::drain::Drain;
 use crate::metrics::{Metrics, WorkerCells};
 use crate::proxy::h1::{RequestHead, ResponseHead};
+use crate::proxy::tls::Identities;
 use crate::snapshot::Reader;
 
 /// The state of one worker thread. Everything behind it is on that thread alone.
@@ -27,6 +28,7 @@ pub struct HttpWorker {
     pub(super) clock: Rc<Clock>,
     pub(super) buffers: Buffers,
     pub(super) pool: RefCell<Pool>,
+    identities: Identities,
     pub(super) tables: RefCell<Tables>,
     pub(super) shares: Cell<Shares>,
     pub(super) random: Cell<Random>,
@@ -67,6 +69,7 @@ impl HttpWorker {
             buffers: Buffers::default(),
             pool: RefCell::default(),
             cells: metrics.worker(),
+            identities: Identities::default(),
             tables: RefCell::new(Tables::new(reader, metrics)),
             shares: Cell::new(Shares::new(seed)),
             random: Cell::new(Random::new(seed)),
@@ -76,6 +79,11 @@ impl HttpWorker {
             parts: RefCell::default(),
             is_ticking: Cell::new(false),
         }
+    }
+
+    /// As whom backends are spoken to by TLS.
+    pub(in crate::proxy) const fn identities(&self) -> &Identities {
+        &self.identities
     }
 
     pub(super) fn take_parts(&self) -> Parts {

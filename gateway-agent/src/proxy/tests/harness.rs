@@ -17,10 +17,10 @@ use crate::proxy::limits::Budget;
 use crate::proxy::steering::Steering;
 use crate::proxy::{Proxy, ProxyConfig, ProxyError, Timeouts};
 use crate::snapshot::{
-    Backend, EndpointSet, HostTable, HttpAction, HttpMatch, HttpRule, HttpTable, HttpVirtualListener,
-    L4Service, Listener, ListenerKey, ListenerName, Maglev, ObjectName, PathMatch, Protocol, Publisher,
-    Revision, RouteKind, RouteName, Scheme, Snapshot, Split, TlsMode, TlsRule, TlsTable, TlsVirtualListener,
-    Transport, VirtualHost, WeightedBackend,
+    Backend, BackendSecurity, EndpointSet, HostTable, HttpAction, HttpMatch, HttpRule, HttpTable,
+    HttpVirtualListener, L4Service, Listener, ListenerKey, ListenerName, Maglev, ObjectName, PathMatch,
+    Protocol, Publisher, Revision, RouteKind, RouteName, Scheme, Snapshot, Split, TlsMode, TlsRule, TlsTable,
+    TlsTerms, TlsVirtualListener, Transport, VirtualHost, WeightedBackend,
 };
 use crate::status::{Applied, Served};
 
@@ -161,16 +161,39 @@ pub(super) fn udp(key: ListenerKey, targets: &[SocketAddr]) -> Listener {
     listener(key, Protocol::Udp(service(RouteKind::Udp, &targets)))
 }
 
+fn endpoints(addresses: &[SocketAddr], security: BackendSecurity) -> Backend {
+    let (service, addresses) = (object("backend"), addresses.into());
+    Backend::Endpoints(Arc::new(EndpointSet { service, port: 80, addresses, security }))
+}
+
+/// A TLS listener of mode Terminate beside one that passes on, both of one port.
+pub(super) fn terminate(
+    key: ListenerKey,
+    (hostname, terms): (&str, TlsTerms),
+    (backend, security): (SocketAddr, BackendSecurity),
+    client_certificate: Option<Arc<Certificate>>,
+    passed: Option<(&str, SocketAddr)>,
+) -> Listener {
+    let mut listener = https(key, &[], passed.as_slice());
+    let Protocol::Tls(table) = &mut listener.protocol else { panic!("{listener:?}") };
+    let mut hosts = HostTable::default();
+    let route = RouteName { kind: RouteKind::Tls, object: object(hostname) };
+    let split = Split::new(vec![WeightedBackend::new(1, endpoints(&[backend], security))]);
+    hosts.insert(Some(hostname), Arc::new(TlsRule { route, split }));
+    let name = tls_listener_name(key, Some(hostname));
+    let mode = TlsMode::Terminate { terms, hosts, client_certificate };
+    let own = Arc::new(TlsVirtualListener { name: name.clone(), mode });
+    Arc::make_mut(table).listeners.insert(Some(hostname), own);
+    listener.names = listener.names.iter().cloned().chain([name]).collect();
+    listener
+}
+
 /// A TLS listener whose routes lead each host to its endpoints; `None` endpoints: the backend is invalid.
 pub(super) fn tls(key: ListenerKey, hosts: &[(Option<&str>, Option<&[SocketAddr]>)]) -> Listener {
     let mut routes = HostTable::default();
     for (host, addresses) in hosts {
         let backend = match addresses {
-            Some(addresses) => Backend::Endpoints(Arc::new(EndpointSet {
-                service: object("backend"),
-                port: 443,
-                addresses: (*addresses).into(),
-            })),
+            Some(addresses) => endpoints(addresses, BackendSecurity::Cleartext),
             None => Backend::Invalid,
         };
         let split = Split::new(vec![WeightedBackend::new(1, backend)]);
@@ -247,8 +270,19 @@ pub(super) fn is_reset(result: &std::io::Result<Vec<u8>>) -> bool {
 
 /// An HTTP listener that forwards every request to `addresses`.
 pub(super) fn http(key: ListenerKey, addresses: &[SocketAddr]) -> Listener {
+    secured(key, addresses, BackendSecurity::Cleartext, None)
+}
+
+/// The same, where the backends are spoken to so, and shown this certificate.
+pub(super) fn secured(
+    key: ListenerKey,
+    addresses: &[SocketAddr],
+    security: BackendSecurity,
+    client_certificate: Option<Arc<Certificate>>,
+) -> Listener {
     let name = ListenerName::of_gateway(&object("gw"), &format!("port-{}", key.port).into());
-    let http = http_listener(name, Scheme::Http, key, addresses);
+    let secured = (security, client_certificate);
+    let http = http_listener(name, Scheme::Http, key, addresses, secured);
     let mut table = HttpTable::default();
     table.listeners.insert(None, Arc::new(http));
     listener(key, Protocol::Http(Arc::new(table)))
@@ -257,7 +291,7 @@ pub(super) fn http(key: ListenerKey, addresses: &[SocketAddr]) -> Listener {
 /// A listener that terminates TLS and forwards every request to `backend`.
 pub(super) struct HttpsListener<'a> {
     pub(super) hostname: Option<&'a str>,
-    pub(super) certificates: Arc<[Arc<Certificate>]>,
+    pub(super) terms: TlsTerms,
     pub(super) backend: SocketAddr,
 }
 
@@ -279,16 +313,16 @@ pub(super) fn https(
         let name = tls_listener_name(key, one.hostname);
         names.push(name.clone());
         let mut table = HttpTable::default();
-        let http = http_listener(name.clone(), Scheme::Https, key, &[one.backend]);
+        let http = http_listener(name.clone(), Scheme::Https, key, &[one.backend], Default::default());
         table.listeners.insert(one.hostname, Arc::new(http));
-        let mode = TlsMode::Https { certificates: one.certificates.clone(), http: Arc::new(table) };
+        let mode = TlsMode::Https { terms: one.terms.clone(), http: Arc::new(table) };
         tls.listeners.insert(one.hostname, Arc::new(TlsVirtualListener { name, mode }));
     }
     for (hostname, backend) in passed {
         let name = tls_listener_name(key, Some(hostname));
         names.push(name.clone());
-        let endpoints = EndpointSet { service: object("backend"), port: 443, addresses: [*backend].into() };
-        let split = Split::new(vec![WeightedBackend::new(1, Backend::Endpoints(Arc::new(endpoints)))]);
+        let backend = endpoints(&[*backend], BackendSecurity::Cleartext);
+        let split = Split::new(vec![WeightedBackend::new(1, backend)]);
         let route = RouteName { kind: RouteKind::Tls, object: object(hostname) };
         let mut hosts = HostTable::default();
         hosts.insert(None, Arc::new(TlsRule { route, split }));
@@ -304,9 +338,9 @@ fn http_listener(
     scheme: Scheme,
     key: ListenerKey,
     addresses: &[SocketAddr],
+    (security, client_certificate): (BackendSecurity, Option<Arc<Certificate>>),
 ) -> HttpVirtualListener {
-    let endpoints = EndpointSet { service: object("backend"), port: 80, addresses: addresses.into() };
-    let backend = Backend::Endpoints(Arc::new(endpoints));
+    let backend = endpoints(addresses, security);
     let route = RouteName { kind: RouteKind::Http, object: object("web") };
     let action = HttpAction::Forward(Split::new(vec![WeightedBackend::new(1, backend)]));
     let rule = HttpRule::new(route, 0, action);
@@ -319,5 +353,5 @@ fn http_listener(
     };
     let mut hosts = HostTable::default();
     hosts.insert(None, Arc::new(VirtualHost::new(vec![every])));
-    HttpVirtualListener { name, port: key.port.get(), scheme, hosts }
+    HttpVirtualListener { name, port: key.port.get(), scheme, client_certificate, hosts }
 }

@@ -19,7 +19,7 @@ use crate::certificate::Certificate;
 use crate::metrics::HandshakeFailure;
 use crate::proxy::Timeouts;
 use crate::proxy::tls::maker::Maker;
-use crate::snapshot::Transport;
+use crate::snapshot::{TlsTerms, Transport};
 
 /// A certificate for `names` as a listener has it, and as a client trusts it.
 fn certificate(names: &[&str]) -> (Arc<Certificate>, CertificateDer<'static>) {
@@ -41,7 +41,7 @@ fn client(trusted: &[&CertificateDer<'static>]) -> ClientConfig {
     builder.expect("versions").with_root_certificates(roots).with_no_client_auth()
 }
 
-async fn try_shake(
+pub(super) async fn try_shake(
     address: SocketAddr,
     name: &str,
     config: &Arc<ClientConfig>,
@@ -55,12 +55,12 @@ async fn shake(address: SocketAddr, name: &str, config: &Arc<ClientConfig>) -> T
     try_shake(address, name, config).await.unwrap_or_else(|error| panic!("{name}: {error}"))
 }
 
-fn get(path: &str, host: &str) -> String {
+pub(super) fn get(path: &str, host: &str) -> String {
     format!("GET {path} HTTP/1.1\r\nHost: {host}\r\n\r\n")
 }
 
 /// Sends a request and reads its answer, which has a Content-Length.
-async fn ask(stream: &mut TlsStream<TcpStream>, request: &str) -> String {
+pub(super) async fn ask(stream: &mut TlsStream<TcpStream>, request: &str) -> String {
     soon(stream.write_all(request.as_bytes())).await.expect("request");
     soon(stream.flush()).await.expect("flush");
     read_answer(stream).await
@@ -83,7 +83,7 @@ async fn read_answer(stream: &mut TlsStream<TcpStream>) -> String {
 }
 
 /// A web server whose answers hold its `name` and the request with its body. `/close` ends by close.
-async fn web(name: &'static str) -> SocketAddr {
+pub(super) async fn web(name: &'static str) -> SocketAddr {
     let listener = TcpListener::bind((V4, 0)).await.expect("bind");
     let address = listener.local_addr().expect("address");
     tokio::spawn(async move {
@@ -124,7 +124,8 @@ fn of<'a>(
     certificates: &[&Arc<Certificate>],
     backend: SocketAddr,
 ) -> HttpsListener<'a> {
-    HttpsListener { hostname, certificates: certificates.iter().copied().cloned().collect(), backend }
+    let certificates = certificates.iter().copied().cloned().collect();
+    HttpsListener { hostname, terms: TlsTerms { certificates, clients: None }, backend }
 }
 
 #[tokio::test]
@@ -305,7 +306,7 @@ async fn bodies_of_any_size_pass_and_an_end_by_close_is_whole() {
 }
 
 /// Waits until the metrics hold `text`.
-async fn shows(harness: &Harness, text: &str) {
+pub(super) async fn shows(harness: &Harness, text: &str) {
     let shown = async {
         while !harness.text().contains(text) {
             tokio::task::yield_now().await;

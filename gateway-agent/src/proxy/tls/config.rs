@@ -1,5 +1,8 @@
-//! What a TLS listener offers: versions, keys, certificates, tickets. One configuration per set of certificates in the
-//! whole process, so that a session begun on one worker is resumed on any other.
+//! What a TLS listener offers: versions, keys, certificates, tickets. One configuration per set of terms in the whole
+//! process, so that a session begun on one worker is resumed on any other.
+//!
+//! Where clients' certificates are validated there are no tickets: each connection is validated anew, and none goes on
+//! after a certificate has expired or its authority was taken away.
 //!
 //! No I/O but the randomness of ticket keys.
 
@@ -8,25 +11,64 @@ use std::sync::{Arc, Mutex, PoisonError, Weak};
 
 use rustls::crypto::CryptoProvider;
 use rustls::crypto::aws_lc_rs::{self, Ticketer};
+use rustls::server::danger::ClientCertVerifier;
 use rustls::server::{ClientHello, NoServerSessionStorage, ResolvesServerCert};
 use rustls::sign::CertifiedKey;
 use rustls::version::{TLS12, TLS13};
 use rustls::{ServerConfig, SignatureScheme};
 
+use super::clients::Clients;
 use crate::certificate::Certificate;
+use crate::snapshot::TlsTerms;
 
-/// A listener's certificates, in its order.
-pub(in crate::proxy) type Certificates = Arc<[Arc<Certificate>]>;
+/// What is spoken within TLS.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
+pub(in crate::proxy) enum Application {
+    Http,
+    /// Bytes that are passed on: whatever client and backend agree upon.
+    Opaque,
+}
 
-/// What a client may ask for after the handshake.
-const PROTOCOLS: [&[u8]; 1] = [b"http/1.1"];
+/// The versions of HTTP, the preferred one first.
+const HTTP: [&[u8]; 1] = [b"http/1.1"];
 
-/// The configurations in use, shared by all workers. Looked into once per worker and change of certificates.
+/// The same towards backends.
+const HTTP_UPSTREAM: [&[u8]; 1] = [b"http/1.1"];
+
+impl Application {
+    /// What a client may ask for; none: whatever it asks for is not answered.
+    fn protocols(self) -> Vec<Vec<u8>> {
+        match self {
+            Self::Http => HTTP.iter().map(|protocol| protocol.to_vec()).collect(),
+            Self::Opaque => Vec::new(),
+        }
+    }
+
+    /// What a backend is asked for.
+    pub(super) fn upstream_protocols(self) -> Vec<Vec<u8>> {
+        match self {
+            Self::Http => HTTP_UPSTREAM.iter().map(|protocol| protocol.to_vec()).collect(),
+            Self::Opaque => Vec::new(),
+        }
+    }
+}
+
+/// How TLS ends at one listener.
+#[derive(Debug)]
+pub(in crate::proxy) struct Termination {
+    pub(super) config: Arc<ServerConfig>,
+    /// Judges the certificates of clients that come in whatever they show.
+    pub(super) judge: Option<Arc<dyn ClientCertVerifier>>,
+}
+
+type Key = (TlsTerms, Application);
+
+/// The configurations in use, shared by all workers. Looked into once per worker and change of terms.
 #[derive(Debug)]
 pub(in crate::proxy) struct Configs {
     /// Prefers X25519MLKEM768, then X25519.
     provider: Arc<CryptoProvider>,
-    in_use: Mutex<HashMap<Certificates, Weak<ServerConfig>>>,
+    in_use: Mutex<HashMap<Key, Weak<Termination>>>,
 }
 
 impl Default for Configs {
@@ -36,37 +78,48 @@ impl Default for Configs {
 }
 
 impl Configs {
-    /// The configuration for these certificates. Fails where the system gives no randomness.
+    /// The configuration for these terms. Fails where the system gives no randomness.
     pub(in crate::proxy) fn of(
         &self,
-        certificates: &Certificates,
-    ) -> Result<Arc<ServerConfig>, rustls::Error> {
+        terms: &TlsTerms,
+        application: Application,
+    ) -> Result<Arc<Termination>, rustls::Error> {
+        let key = (terms.clone(), application);
         let mut in_use = self.in_use.lock().unwrap_or_else(PoisonError::into_inner);
-        if let Some(config) = in_use.get(certificates).and_then(Weak::upgrade) {
-            return Ok(config);
+        if let Some(termination) = in_use.get(&key).and_then(Weak::upgrade) {
+            return Ok(termination);
         }
-        in_use.retain(|_, config| config.strong_count() > 0);
-        let config = Arc::new(self.build(certificates)?);
-        in_use.insert(certificates.clone(), Arc::downgrade(&config));
-        Ok(config)
+        in_use.retain(|_, termination| termination.strong_count() > 0);
+        let termination = Arc::new(self.build(terms, application)?);
+        in_use.insert(key, Arc::downgrade(&termination));
+        Ok(termination)
     }
 
-    fn build(&self, certificates: &Certificates) -> Result<ServerConfig, rustls::Error> {
-        let mut config = ServerConfig::builder_with_provider(self.provider.clone())
-            .with_protocol_versions(&[&TLS13, &TLS12])?
-            .with_no_client_auth()
-            .with_cert_resolver(Arc::new(ByName(certificates.clone())));
-        config.alpn_protocols = PROTOCOLS.iter().map(|protocol| protocol.to_vec()).collect();
-        // Tickets hold the session at the client, encrypted by a key that changes every few hours. A key per
-        // configuration, so that no session passes from one listener's terms to another's.
-        config.ticketer = Ticketer::new()?;
+    fn build(&self, terms: &TlsTerms, application: Application) -> Result<Termination, rustls::Error> {
+        let clients =
+            terms.clients.as_deref().map(|trust| Clients::new(trust, &self.provider)).transpose()?;
+        let builder = ServerConfig::builder_with_provider(self.provider.clone())
+            .with_protocol_versions(&[&TLS13, &TLS12])?;
+        let builder = match &clients {
+            None => builder.with_no_client_auth(),
+            Some(clients) => builder.with_client_cert_verifier(clients.verifier.clone()),
+        };
+        let mut config = builder.with_cert_resolver(Arc::new(ByName(terms.certificates.clone())));
+        config.alpn_protocols = application.protocols();
         config.session_storage = Arc::new(NoServerSessionStorage {});
-        Ok(config)
+        if clients.is_some() {
+            config.send_tls13_tickets = 0;
+        } else {
+            // Tickets hold the session at the client, encrypted by a key that changes every few hours. A key per
+            // configuration, so that no session passes from one listener's terms to another's.
+            config.ticketer = Ticketer::new()?;
+        }
+        Ok(Termination { config: Arc::new(config), judge: clients.and_then(|clients| clients.judge) })
     }
 }
 
 #[derive(Debug)]
-struct ByName(Certificates);
+struct ByName(Arc<[Arc<Certificate>]>);
 
 impl ResolvesServerCert for ByName {
     fn resolve(&self, hello: ClientHello<'_>) -> Option<Arc<CertifiedKey>> {
@@ -105,8 +158,9 @@ mod tests {
     use rcgen::{CertificateParams, KeyPair, PKCS_ECDSA_P256_SHA256, PKCS_RSA_SHA256, SignatureAlgorithm};
     use rustls::SignatureScheme::{ECDSA_NISTP256_SHA256, RSA_PSS_SHA256};
 
-    use super::{Certificates, Configs, choose};
-    use crate::certificate::Certificate;
+    use super::{Application, Configs, choose};
+    use crate::certificate::{Authorities, Certificate};
+    use crate::snapshot::{ClientTrust, TlsTerms};
 
     fn certificate(names: &[&str], algorithm: &'static SignatureAlgorithm) -> Arc<Certificate> {
         let names: Vec<String> = names.iter().map(|name| (*name).to_owned()).collect();
@@ -148,14 +202,40 @@ mod tests {
     fn equal_sets_share_a_configuration_while_it_is_in_use() {
         let configs = Configs::default();
         let (one, other) = (ecdsa(&["a"]), ecdsa(&["b"]));
-        let set =
-            |members: &[&Arc<Certificate>]| -> Certificates { members.iter().copied().cloned().collect() };
-        let first = configs.of(&set(&[&one])).unwrap();
-        assert!(Arc::ptr_eq(&first, &configs.of(&set(&[&one])).unwrap()));
-        assert!(!Arc::ptr_eq(&first, &configs.of(&set(&[&one, &other])).unwrap()));
+        let of = |members: &[&Arc<Certificate>]| {
+            let certificates = members.iter().copied().cloned().collect();
+            configs.of(&TlsTerms { certificates, clients: None }, Application::Http).unwrap()
+        };
+        let first = of(&[&one]);
+        assert!(Arc::ptr_eq(&first, &of(&[&one])));
+        assert!(!Arc::ptr_eq(&first, &of(&[&one, &other])));
         drop(first);
-        configs.of(&set(&[&other])).unwrap();
+        of(&[&other]);
         // The last one was dropped at once, as was the pair's.
         assert_eq!(configs.in_use.lock().unwrap().len(), 1);
+    }
+
+    #[test]
+    fn terms_that_differ_share_no_configuration_and_validation_has_no_tickets() {
+        let configs = Configs::default();
+        let certificates: Arc<[Arc<Certificate>]> = [ecdsa(&["a"])].into();
+        let trust = |name: &str, allows_insecure_fallback| {
+            let key = KeyPair::generate().unwrap();
+            let root = CertificateParams::new(vec![name.to_owned()]).unwrap().self_signed(&key).unwrap();
+            let authorities = Arc::new(Authorities::parse(root.pem().as_bytes()).unwrap());
+            Arc::new(ClientTrust { authorities, allows_insecure_fallback })
+        };
+        let terms = |clients| TlsTerms { certificates: certificates.clone(), clients };
+        let open = configs.of(&terms(None), Application::Http).unwrap();
+        assert!(open.config.ticketer.enabled());
+        assert!(!Arc::ptr_eq(&open, &configs.of(&terms(None), Application::Opaque).unwrap()));
+        for (is_lax, name) in [(false, "a"), (true, "b")] {
+            let strict = configs.of(&terms(Some(trust(name, is_lax))), Application::Http).unwrap();
+            let other = configs.of(&terms(Some(trust(name, is_lax))), Application::Http).unwrap();
+            assert!(!Arc::ptr_eq(&strict, &other), "the authorities differ");
+            assert!(!strict.config.ticketer.enabled());
+            assert_eq!(strict.config.send_tls13_tickets, 0);
+            assert_eq!(strict.judge.is_some(), is_lax);
+        }
     }
 }

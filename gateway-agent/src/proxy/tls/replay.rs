@@ -10,7 +10,7 @@ use tokio::net::TcpStream;
 use super::super::pool::Chunk;
 
 #[derive(Debug)]
-pub struct Replay {
+pub(in crate::proxy) struct Replay {
     first: Option<Chunk>,
     socket: TcpStream,
 }

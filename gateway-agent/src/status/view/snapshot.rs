@@ -6,8 +6,8 @@ use std::net::SocketAddr;
 use serde::Serialize;
 
 use crate::snapshot::{
-    Backend, HttpAction, HttpMatch, HttpTable, HttpVirtualListener, L4Service, Listener, Maglev, PathMatch,
-    Protocol, Snapshot, Split, TlsMode, TlsTable,
+    Backend, BackendSecurity, HttpAction, HttpMatch, HttpTable, HttpVirtualListener, L4Service, Listener,
+    Maglev, PathMatch, Protocol, Snapshot, Split, TlsMode, TlsTable,
 };
 use crate::status::{Applied, Served};
 
@@ -70,6 +70,9 @@ pub struct BackendView {
     /// `NAMESPACE/NAME:PORT`; absent where the reference is invalid.
     pub service: Option<String>,
     pub endpoints: Vec<SocketAddr>,
+    /// The name that they are asked for by TLS; absent in clear. Means nothing where TLS is passed through.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub tls: Option<String>,
 }
 
 /// A TCP or UDP service.
@@ -138,8 +141,8 @@ fn listener_hosts(listener: &HttpVirtualListener) -> impl Iterator<Item = HostVi
 fn tls_hosts(table: &TlsTable) -> Vec<HostView> {
     let mut hosts = Vec::new();
     for listener in table.listeners.values() {
-        let passthrough = match &listener.mode {
-            TlsMode::Passthrough(passthrough) => passthrough,
+        let routes = match &listener.mode {
+            TlsMode::Passthrough(hosts) | TlsMode::Terminate { hosts, .. } => hosts,
             TlsMode::Https { http, .. } => {
                 // The table may be that of the whole port.
                 let own = http.listeners.values().filter(|own| own.name == listener.name);
@@ -147,7 +150,7 @@ fn tls_hosts(table: &TlsTable) -> Vec<HostView> {
                 continue;
             }
         };
-        for (hostname, rule) in passthrough.iter() {
+        for (hostname, rule) in routes.iter() {
             hosts.push(HostView {
                 listener: listener.name.to_string(),
                 hostname: hostname.unwrap_or_else(|| "*".into()),
@@ -199,8 +202,12 @@ fn backends(split: &Split) -> Vec<BackendView> {
             weight,
             service: Some(format!("{}:{}", set.service, set.port)),
             endpoints: set.addresses.to_vec(),
+            tls: match &set.security {
+                BackendSecurity::Tls(tls) => Some(tls.server_name.to_string()),
+                BackendSecurity::Cleartext | BackendSecurity::Refused => None,
+            },
         },
-        Backend::Invalid => BackendView { weight, service: None, endpoints: Vec::new() },
+        Backend::Invalid => BackendView { weight, service: None, endpoints: Vec::new(), tls: None },
     };
     split.backends.iter().map(|share| view(share.weight, &share.backend)).collect()
 }

@@ -209,7 +209,6 @@ fn tls(tls: &ApiTls) -> GatewayTls {
     let per_port = frontend.and_then(|frontend| frontend.per_port.as_deref()).unwrap_or_default();
     GatewayTls {
         client_certificate: certificate.map(|certificate| object_ref!(certificate, "Secret")),
-        has_frontend: frontend.is_some(),
         frontend_default: frontend.and_then(|frontend| {
             let validation = frontend.default.validation.as_ref()?;
             Some(client_validation!(validation, GatewayTlsFrontendDefaultValidationMode))

@@ -2,8 +2,12 @@
 
 use super::{hostname, meta, optional, shared};
 use crate::api::BackendTlsPolicy as ApiPolicy;
-use crate::api::backendtlspolicies::{BackendTlsPolicySpec, BackendTlsPolicyValidation};
-use crate::store::objects::{AlternativeName, BackendTlsPolicy, LocalRef, PolicyTarget};
+use crate::api::backendtlspolicies::{
+    BackendTlsPolicySpec, BackendTlsPolicyValidation,
+    BackendTlsPolicyValidationSubjectAltNamesType as AlternativeNameType,
+};
+use crate::snapshot::SubjectName;
+use crate::store::objects::{BackendTlsPolicy, LocalRef, PolicyTarget};
 
 pub(in crate::store) fn backend_tls_policy(policy: &ApiPolicy, order: u64) -> BackendTlsPolicy {
     // Destructured fully, so that a field of a newer API cannot be passed over.
@@ -41,11 +45,12 @@ pub(in crate::store) fn backend_tls_policy(policy: &ApiPolicy, order: u64) -> Ba
         alternative_names: subject_alt_names
             .iter()
             .flatten()
-            .filter_map(|name| match (&name.hostname, &name.uri) {
-                (Some(name), _) => Some(AlternativeName::Hostname(hostname(name))),
-                (None, Some(uri)) => Some(AlternativeName::Uri(shared(uri))),
-                // The schema wants the one that the type names.
-                (None, None) => None,
+            // The schema wants the one that the type names; an empty name is that of no certificate.
+            .map(|name| match name.r#type {
+                AlternativeNameType::Hostname => {
+                    SubjectName::Hostname(hostname(name.hostname.as_deref().unwrap_or_default()))
+                }
+                AlternativeNameType::Uri => SubjectName::Uri(shared(name.uri.as_deref().unwrap_or_default())),
             })
             .collect(),
         options: options.iter().flatten().map(|(key, _)| shared(key)).collect(),

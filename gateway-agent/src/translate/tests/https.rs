@@ -4,7 +4,7 @@ use serde_json::{Value, json};
 
 use super::scenario::{authority, certificate, http_route, run, secret};
 use crate::api::Object;
-use crate::snapshot::{Protocol, TlsMode};
+use crate::snapshot::{Protocol, TlsTerms};
 use crate::store::testing::{backend, gateway, with_spec};
 use crate::translate::Translation;
 
@@ -20,12 +20,12 @@ fn passthrough(name: &str, hostname: &str) -> Value {
 /// Names in the certificates of the listener that serves `server_name` on port 443, in order.
 fn presented(done: &Translation, server_name: &str) -> Vec<String> {
     let listener = done.tls("tcp/*:443").listeners.lookup(server_name).expect("a listener");
-    match &listener.mode {
-        TlsMode::Https { certificates, .. } => {
+    match listener.mode.terms() {
+        Some(TlsTerms { certificates, .. }) => {
             let names = certificates.iter().flat_map(|certificate| certificate.names());
             names.map(|name| name.to_string()).collect()
         }
-        TlsMode::Passthrough(_) => panic!("{server_name} is passed through"),
+        None => panic!("{server_name} is passed through"),
     }
 }
 
@@ -199,7 +199,6 @@ fn validation_of_clients_is_judged_and_never_left_out() {
     let validation = |reference: Value| json!({"validation": {"caCertificateRefs": [reference]}});
     let map = |name: &str| json!({"group": "", "kind": "ConfigMap", "name": name});
     for (reference, accepted, resolved) in [
-        (map("good"), "False/UnsupportedValue", "True/ResolvedRefs"),
         (map("bad"), "False/NoValidCACertificate", "False/InvalidCACertificateRef"),
         (map("absent"), "False/NoValidCACertificate", "False/InvalidCACertificateRef"),
         (
@@ -222,10 +221,31 @@ fn validation_of_clients_is_judged_and_never_left_out() {
         assert_eq!(done.listener("gw", "http", "ResolvedRefs"), "True/ResolvedRefs");
         assert_eq!(done.keys(), ["tcp/*:80"]);
     }
+    let clients = |done: &Translation| {
+        let listener = done.tls("tcp/*:443").listeners.lookup("any").expect("a listener");
+        listener.mode.terms().expect("it terminates").clients.clone()
+    };
+    // Of several, those that are good are in force.
+    let references = json!([map("good"), map("also"), map("bad")]);
+    let default = json!({"validation": {"caCertificateRefs": references}});
+    let others = || vec![authority("good", true), authority("also", true), authority("bad", false)];
+    let done = with_tls(json!({"frontend": {"default": default}}), others());
+    assert_eq!(verdict(&done, "web"), ["True/Accepted", "False/InvalidCACertificateRef", "absent"]);
+    let trust = clients(&done).expect("clients are asked");
+    assert_eq!((trust.authorities.len(), trust.allows_insecure_fallback), (2, false));
+    assert_eq!(done.listener("gw", "http", "ResolvedRefs"), "True/ResolvedRefs");
     // A port of its own takes the default's place, also by asking for nothing.
     let per_port = json!([{"port": 443, "tls": {}}]);
     let frontend = json!({"frontend": {"default": validation(map("absent")), "perPort": per_port}});
-    assert_eq!(with_tls(frontend, vec![]).listener("gw", "web", "Accepted"), "True/Accepted");
+    let done = with_tls(frontend, vec![]);
+    assert_eq!(done.listener("gw", "web", "Accepted"), "True/Accepted");
+    assert_eq!(clients(&done), None);
+    let fallback =
+        json!({"validation": {"mode": "AllowInsecureFallback", "caCertificateRefs": [map("good")]}});
+    let per_port = json!([{"port": 443, "tls": fallback}]);
+    let frontend = json!({"frontend": {"default": validation(map("absent")), "perPort": per_port}});
+    let done = with_tls(frontend, others());
+    assert!(clients(&done).is_some_and(|trust| trust.allows_insecure_fallback));
 }
 
 #[test]
@@ -250,6 +270,10 @@ fn client_certificate_of_the_gateway_is_resolved() {
         let done = with_tls(of(reference.clone()), vec![secret("bad", "", "")]);
         assert_eq!(done.gateway("gw", "ResolvedRefs"), resolved, "{reference}");
         assert_eq!(done.gateway("gw", "Accepted"), "True/Accepted");
+        // Backends are shown it, whatever clients speak.
+        let Protocol::Http(table) = done.protocol("tcp/*:80") else { panic!("{reference}") };
+        let listener = table.listeners.lookup("any").expect("a listener");
+        assert_eq!(listener.client_certificate.is_some(), resolved == "True/ResolvedRefs");
     }
     assert_eq!(with_tls(json!({}), vec![]).gateway("gw", "ResolvedRefs"), "absent");
 }

@@ -32,13 +32,13 @@ fn protocols_without_a_data_path_are_refused_and_the_others_serve() {
     // Without a certificate; see the tests of HTTPS.
     assert_eq!(done.listener("gw", "https", "Accepted"), "True/Accepted");
     assert_eq!(done.listener("gw", "https", "ResolvedRefs"), "False/InvalidCertificateRef");
-    assert_eq!(done.listener("gw", "end", "Accepted"), "False/UnsupportedValue");
+    assert_eq!(done.listener("gw", "end", "Accepted"), "True/Accepted");
+    assert_eq!(done.listener("gw", "end", "ResolvedRefs"), "False/InvalidCertificateRef");
     assert_eq!(done.listener("gw", "odd", "Accepted"), "False/UnsupportedProtocol");
     assert_eq!(done.gateway("gw", "Accepted"), "True/ListenersNotValid");
     assert_eq!(done.keys(), ["tcp/*:80"]);
     assert!(done.kinds("gw", "odd").is_empty());
-    // Nothing can attach to a mode that is not served.
-    assert!(done.kinds("gw", "end").is_empty());
+    assert_eq!(done.kinds("gw", "end"), ["TLSRoute"]);
 }
 
 #[test]
@@ -51,7 +51,7 @@ fn gateway_without_a_valid_listener_is_not_accepted() {
 #[test]
 fn tls_mode_defaults_to_terminate() {
     let done = run(&[gateway("gw", json!([plain("tls", "TLS", 443)]))]);
-    assert_eq!(done.listener("gw", "tls", "Accepted"), "False/UnsupportedValue");
+    assert_eq!(done.listener("gw", "tls", "ResolvedRefs"), "False/InvalidCertificateRef");
 }
 
 #[test]
@@ -69,11 +69,6 @@ fn listeners_of_one_gateway_conflict_without_a_winner() {
         (
             "tls and tcp",
             json!([tls("a", 443, "Passthrough", "x.example"), plain("b", "TCP", 443)]),
-            "ProtocolConflict",
-        ),
-        (
-            "modes of tls",
-            json!([tls("a", 443, "Passthrough", "x.example"), tls("b", 443, "Terminate", "y.example")]),
             "ProtocolConflict",
         ),
     ];
@@ -94,6 +89,14 @@ fn distinct_listeners_of_one_gateway_do_not_conflict() {
         ("hostnames", json!([http("a", 80, "x.example"), http("b", 80, "*.example"), http("c", 80, "")])),
         ("ports", json!([http("a", 80, ""), http("b", 81, "")])),
         ("tcp and udp", json!([plain("a", "TCP", 53), plain("b", "UDP", 53)])),
+        (
+            "modes of tls",
+            json!([tls("a", 443, "Passthrough", "x.example"), tls("b", 443, "Terminate", "y.example")]),
+        ),
+        (
+            "https and modes of tls",
+            json!([tls("a", 443, "Terminate", "x.example"), plain("b", "HTTPS", 443)]),
+        ),
         (
             "server names",
             json!([tls("a", 443, "Passthrough", "x.example"), tls("b", 443, "Passthrough", "")]),

@@ -18,6 +18,8 @@ fn policy(name: &str, age: u32, service: &str, section: Option<&str>, validation
     aged("BackendTLSPolicy", name, age, json!({"targetRefs": [target], "validation": validation}))
 }
 
+const BY_TLS: &str = "tls backend.example 10.0.0.1:8080 x1";
+
 fn system() -> Value {
     json!({"wellKnownCACertificates": "System"})
 }
@@ -45,9 +47,12 @@ fn verdict(done: &Translation, name: &str) -> [String; 2] {
 
 #[test]
 fn policy_is_judged_by_its_authorities() {
+    let partly = json!({"caCertificateRefs": [
+        {"group": "", "kind": "ConfigMap", "name": "good"}, {"group": "", "kind": "ConfigMap", "name": "bad"}]});
     for (validation, accepted, resolved) in [
         (system(), "True/Accepted", "True/ResolvedRefs"),
         (by_map("ConfigMap", "good"), "True/Accepted", "True/ResolvedRefs"),
+        (partly, "True/Accepted", "False/InvalidCACertificateRef"),
         (by_map("ConfigMap", "bad"), "False/NoValidCACertificate", "False/InvalidCACertificateRef"),
         (by_map("ConfigMap", "absent"), "False/NoValidCACertificate", "False/InvalidCACertificateRef"),
         (by_map("Secret", "good"), "False/NoValidCACertificate", "False/InvalidKind"),
@@ -55,17 +60,74 @@ fn policy_is_judged_by_its_authorities() {
     ] {
         let done = run(&scene(vec![policy("p", 1, "s", None, validation.clone())]));
         assert_eq!(verdict(&done, "p"), [accepted, resolved], "{validation}");
-        assert_eq!(done.get("any", "/"), "invalid x1", "{validation}");
+        let backend = if accepted == "True/Accepted" { BY_TLS } else { "invalid x1" };
+        assert_eq!(done.get("any", "/"), backend, "{validation}");
         // The route is not to blame.
         assert_eq!(done.parent("HTTPRoute", "r", 0, "ResolvedRefs"), "True/ResolvedRefs");
     }
 }
 
 #[test]
-fn policy_that_is_accepted_says_that_it_is_not_in_force() {
-    let done = run(&scene(vec![policy("p", 1, "s", None, system())]));
-    let status = done.status("BackendTLSPolicy", "p");
-    assert!(status.scopes[0].conditions[0].message.contains("answered with 500"));
+fn system_authorities_have_to_be_there() {
+    let config = Config { system_authorities: None, ..super::scenario::config() };
+    let done = run_with(&scene(vec![policy("p", 1, "s", None, system())]), &config);
+    assert_eq!(verdict(&done, "p"), ["False/Invalid", "True/ResolvedRefs"]);
+    assert_eq!(done.get("any", "/"), "invalid x1");
+}
+
+#[test]
+fn port_follows_its_own_policy_before_that_of_the_service() {
+    let bad = by_map("ConfigMap", "bad");
+    for (of_service, of_port, expected) in
+        [(system(), bad.clone(), "invalid x1"), (bad.clone(), system(), BY_TLS)]
+    {
+        let older = policy("a", 1, "s", None, of_service);
+        let done = run(&scene(vec![older, policy("b", 2, "s", Some("main"), of_port)]));
+        assert_eq!(done.get("any", "/"), expected);
+    }
+    // One that loses has no say, were it valid or not.
+    let done = run(&scene(vec![policy("a", 1, "s", None, bad), policy("b", 2, "s", None, system())]));
+    assert_eq!(done.get("any", "/"), "invalid x1");
+}
+
+#[test]
+fn app_protocols_by_tls_need_a_policy() {
+    for protocol in ["https", "HTTPS", "kubernetes.io/wss"] {
+        let ports = json!({"ports": [{"name": "main", "port": 80, "appProtocol": protocol}]});
+        let mut objects = vec![
+            gateway("gw", json!([{"name": "http", "protocol": "HTTP", "port": 80}])),
+            http_route("r", &[], &["s"]),
+            with_spec("Service", "s", ports),
+        ];
+        let done = run(&objects);
+        assert_eq!(done.parent("HTTPRoute", "r", 0, "ResolvedRefs"), "False/UnsupportedProtocol");
+        assert_eq!(done.get("any", "/"), "invalid x1");
+        objects.push(policy("p", 1, "s", None, system()));
+        let done = run(&objects);
+        assert_eq!(done.parent("HTTPRoute", "r", 0, "ResolvedRefs"), "True/ResolvedRefs");
+        assert_eq!(done.get("any", "/"), "empty x1");
+    }
+}
+
+// "HTTPRoute, GRPCRoute, TLSRoute with termination" (`BackendTLSPolicySpec.targetRefs`)
+#[test]
+fn tls_route_follows_policies_where_tls_ends() {
+    for (mode, condition) in [("Terminate", "True/Accepted"), ("Passthrough", "absent")] {
+        let listener = json!([{"name": "tls", "protocol": "TLS", "port": 443, "tls": {"mode": mode}}]);
+        let mut objects = vec![
+            gateway("gw", listener),
+            route(
+                "TLSRoute",
+                "t",
+                json!({"hostnames": ["a.example"], "rules": [{"backendRefs": [{"name": "s", "port": 80}]}]}),
+            ),
+            policy("p", 1, "s", None, system()),
+        ];
+        objects.extend(backend("s", &["10.0.0.1"]));
+        let done = run(&objects);
+        let scopes = &done.status("BackendTLSPolicy", "p").scopes;
+        assert_eq!(scopes.is_empty(), condition == "absent", "{mode}");
+    }
 }
 
 #[test]

@@ -1,14 +1,15 @@
 //! Shared by the tests: objects in, what a client or a user would see out.
 
 use std::net::IpAddr;
-use std::sync::Arc;
+use std::sync::{Arc, OnceLock};
 
 use serde_json::{Value, json};
 
 use crate::api::Object;
+use crate::certificate::Authorities;
 use crate::snapshot::{
-    Backend, HttpAction, HttpTable, L4Service, ListenerKey, Protocol, RequestView, Split, TlsMode, TlsTable,
-    Transport,
+    Backend, BackendSecurity, HttpAction, HttpTable, L4Service, ListenerKey, Protocol, RequestView, Split,
+    TlsTable, Transport,
 };
 use crate::status::names::kind;
 use crate::status::{ConditionStatus, ObjectStatus, Scope};
@@ -19,8 +20,16 @@ use crate::translate::{Config, Translation, translate};
 pub(super) fn config() -> Config {
     Config {
         local_addresses: vec!["192.0.2.1".parse().unwrap(), "2001:db8::1".parse().unwrap()],
+        system_authorities: Some(system_authorities()),
         ..Config::default()
     }
+}
+
+/// The same for all: configurations are compared.
+pub(super) fn system_authorities() -> Arc<Authorities> {
+    static SYSTEM: OnceLock<Arc<Authorities>> = OnceLock::new();
+    let make = || Arc::new(Authorities::parse(authority_pem().as_bytes()).unwrap());
+    SYSTEM.get_or_init(make).clone()
 }
 
 pub(super) fn run(objects: &[Object]) -> Translation {
@@ -68,13 +77,16 @@ pub(super) fn certificate(name: &str, dns_name: &str) -> Object {
 
 /// A ConfigMap with the certificate of an authority, or with none that can be read.
 pub(super) fn authority(name: &str, is_good: bool) -> Object {
-    let key = rcgen::KeyPair::generate().unwrap();
-    let certificate = rcgen::CertificateParams::new(Vec::new()).unwrap().self_signed(&key).unwrap();
-    let text = if is_good { certificate.pem() } else { "garbage".to_owned() };
+    let text = if is_good { authority_pem() } else { "garbage".to_owned() };
     object(json!({
         "apiVersion": "v1", "kind": "ConfigMap", "metadata": {"name": name, "namespace": "default"},
         "data": {"ca.crt": text},
     }))
+}
+
+fn authority_pem() -> String {
+    let key = rcgen::KeyPair::generate().unwrap();
+    rcgen::CertificateParams::new(Vec::new()).unwrap().self_signed(&key).unwrap().pem()
 }
 
 pub(super) struct Request<'a> {
@@ -173,10 +185,7 @@ impl Translation {
     /// The backends for a server name: `closed`, or as in [`Self::request`].
     pub(super) fn server_name(&self, entry: &str, name: &str) -> String {
         let listener = self.tls(entry).listeners.lookup(name);
-        let rule = listener.and_then(|listener| match &listener.mode {
-            TlsMode::Passthrough(hosts) => hosts.lookup(name),
-            TlsMode::Https { .. } => None,
-        });
+        let rule = listener.and_then(|listener| listener.mode.hosts()?.lookup(name));
         rule.map_or_else(|| "closed".into(), |rule| split_text(&rule.split))
     }
 
@@ -254,7 +263,11 @@ fn split_text(split: &Split) -> String {
             Backend::Endpoints(set) if set.addresses.is_empty() => "empty".into(),
             Backend::Endpoints(set) => {
                 let addresses: Vec<String> = set.addresses.iter().map(ToString::to_string).collect();
-                addresses.join("+")
+                match &set.security {
+                    BackendSecurity::Cleartext => addresses.join("+"),
+                    BackendSecurity::Refused => "refused".into(),
+                    BackendSecurity::Tls(tls) => format!("tls {} {}", tls.server_name, addresses.join("+")),
+                }
             }
         };
         format!("{target} x{}", backend.weight)

@@ -85,7 +85,7 @@ spec:
 "#;
 
 /// A Secret of this certificate.
-fn secret(name: &str, certificate: &Certificate) -> Result<String> {
+pub(crate) fn secret(name: &str, certificate: &Certificate) -> Result<String> {
     let indented = |path: &Path| -> Result<String> {
         let text = fs::read_to_string(path).with_context(|| format!("read {}", path.display()))?;
         Ok(text.lines().map(|line| format!("    {line}\n")).collect())
@@ -112,7 +112,7 @@ fn serve_https(lab: &Lab) -> Result<[Certificate; 3]> {
 }
 
 /// curl, for which the names of the certificates lead to the gateway; trusts `trusted` alone.
-fn curl(lab: &Lab, family: Family, trusted: &Path, args: &[&str]) -> Result<String> {
+pub(crate) fn curl(lab: &Lab, family: Family, trusted: &Path, args: &[&str]) -> Result<String> {
     lab::require_program("curl", "curl")?;
     let address = match lab.gateway_address(family) {
         std::net::IpAddr::V4(v4) => v4.to_string(),

@@ -5,8 +5,6 @@ use std::rc::Rc;
 use std::sync::Arc;
 use std::task::Poll;
 
-use tokio::net::TcpStream;
-
 use super::super::balance::Tried;
 use super::super::clock::Due;
 use super::super::deadline::Limit;
@@ -28,6 +26,7 @@ use crate::metrics::RouteCells;
 use crate::proxy::h1::Framing;
 use crate::proxy::h1::encode::Persistence;
 use crate::proxy::h1::request::MethodKind;
+use crate::proxy::stream;
 
 /// The tries of one request.
 struct Attempts<'a> {
@@ -91,7 +90,10 @@ impl<'a> Attempts<'a> {
 
     /// No connection was made, so that nothing of the request was sent.
     fn after_refusal(&mut self, error: ProxyError, worker: &HttpWorker) -> Step<'static> {
-        let is_worth_it = matches!(error.kind, Kind::BackendTimeout | Kind::Connect | Kind::ConnectTimeout);
+        let is_worth_it = matches!(
+            error.kind,
+            Kind::BackendTimeout | Kind::Connect | Kind::ConnectTimeout | Kind::Handshake
+        );
         if is_worth_it && self.can_take(worker) {
             self.tried.clear();
             return Step::Later;
@@ -200,7 +202,8 @@ impl Connection<'_> {
         self.timer.limit(Limit::Try, target.rule.timeouts.backend_request);
         let n_connects_max = if attempts.tries.are_forbidden() { 1 } else { CONNECT_ATTEMPTS_MAX };
         let how = How { liveness: attempts.liveness, n_connects_max };
-        let connected = upstream::connect(worker, set, &mut attempts.tried, how, &self.timer, cells).await;
+        let asked = (set, self.client_certificate.as_ref());
+        let connected = upstream::connect(worker, asked, &mut attempts.tried, how, &self.timer, cells).await;
         let mut upstream = match connected {
             Ok(upstream) => upstream,
             Err(error) => return attempts.after_refusal(error, worker),
@@ -237,7 +240,7 @@ impl Connection<'_> {
 
     async fn exchange(
         &mut self,
-        upstream: &mut TcpStream,
+        upstream: &mut stream::Upstream,
         target: &Target<'_>,
         attempts: &mut Attempts<'_>,
         parts: &mut Parts,
@@ -345,7 +348,7 @@ impl Connection<'_> {
 
     async fn tunnel(
         &mut self,
-        upstream: &mut TcpStream,
+        upstream: &mut stream::Upstream,
         parts: &mut Parts,
         cells: &RouteCells,
         report: Report,

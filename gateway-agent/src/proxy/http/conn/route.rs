@@ -76,7 +76,8 @@ impl Connection<'_> {
             let mut bytes = Vec::new();
             encode(filters, &mut bytes);
             let endpoints = mirror.endpoints.clone();
-            copies.push(Copy { endpoints, bytes, method: request.method_kind });
+            let certificate = self.client_certificate.clone();
+            copies.push(Copy { endpoints, certificate, bytes, method: request.method_kind });
         }
     }
 }

@@ -149,7 +149,7 @@ fn kept_connections_are_bounded() {
         assert!(n_connections.get() <= 200);
         let mut pool = lab.worker.pool.borrow_mut();
         let mut n_kept = 0;
-        while pool.take(&address, super::super::pool::Liveness::Probed).is_some() {
+        while pool.take(&address, 0, super::super::pool::Liveness::Probed).is_some() {
             n_kept += 1;
         }
         assert!((1..=super::super::limits::POOL_IDLE_PER_ENDPOINT_MAX).contains(&n_kept), "{n_kept}");

@@ -4,7 +4,12 @@ use super::*;
 use crate::snapshot::{Filters, HeaderChanges, MessageHeaders, Mirror, PathChange, Rewrite};
 
 fn mirror(addresses: &[SocketAddr], numerator: u32, denominator: u32) -> Mirror {
-    let set = EndpointSet { service: object("mirror"), port: 80, addresses: addresses.into() };
+    let set = EndpointSet {
+        service: object("mirror"),
+        port: 80,
+        addresses: addresses.into(),
+        security: BackendSecurity::Cleartext,
+    };
     Mirror { endpoints: Arc::new(set), numerator, denominator }
 }
 
