@@ -14,6 +14,7 @@ mod limits;
 mod listener;
 mod pool;
 mod random;
+mod silence;
 mod slots;
 mod socket;
 mod splice;

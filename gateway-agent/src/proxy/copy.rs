@@ -15,16 +15,16 @@ mod tests;
 use std::future::poll_fn;
 use std::io;
 use std::os::fd::AsFd as _;
-use std::pin::Pin;
+
 use std::task::{Context, Poll, ready};
 use std::time::Duration;
 
 use tokio::io::Interest;
 use tokio::net::TcpStream;
-use tokio::time::{Instant, Sleep};
 
 use super::limits::{ROUNDS_PER_POLL, SPLICE_AFTER_BYTES};
 use super::pool::{Buffers, Chunk};
+use super::silence::Silence;
 use super::splice::{Pipe, Pipes};
 use crate::metrics::{ListenerCells, RouteCells};
 
@@ -137,12 +137,6 @@ struct Relay<'a> {
     silence: Option<Silence>,
 }
 
-struct Silence {
-    timer: Pin<Box<Sleep>>,
-    last: Instant,
-    moved: u64,
-}
-
 impl Relay<'_> {
     fn poll(&mut self, cx: &mut Context<'_>) -> Poll<End> {
         let (up, down) = (self.to_upstream.poll(cx), self.to_client.poll(cx));
@@ -154,32 +148,12 @@ impl Relay<'_> {
         match (up.is_ready(), down.is_ready()) {
             (true, true) => Poll::Ready(End::Finished),
             (false, false) => Poll::Pending,
-            _ => self.poll_silence(cx),
-        }
-    }
-
-    fn poll_silence(&mut self, cx: &mut Context<'_>) -> Poll<End> {
-        let now = Instant::now();
-        let moved = self.to_upstream.moved + self.to_client.moved;
-        let half_closed = self.half_closed;
-        let silence = self.silence.get_or_insert_with(|| Silence {
-            timer: Box::pin(tokio::time::sleep(half_closed)),
-            last: now,
-            moved,
-        });
-        if silence.moved != moved {
-            silence.moved = moved;
-            silence.last = now;
-        }
-        // The timer is moved only when it fires: bytes cost no timer operation.
-        while silence.timer.as_mut().poll(cx).is_ready() {
-            let deadline = silence.last + half_closed;
-            if deadline <= now {
-                return Poll::Ready(End::Idle);
+            _ => {
+                let moved = self.to_upstream.moved + self.to_client.moved;
+                let silence = self.silence.get_or_insert_with(|| Silence::new(moved));
+                silence.poll(cx, Some(self.half_closed), moved).map(|()| End::Idle)
             }
-            silence.timer.as_mut().reset(deadline);
         }
-        Poll::Pending
     }
 }
 

@@ -11,11 +11,11 @@ use std::task::{Context, Poll, ready};
 use std::time::Duration;
 
 use tokio::io::{AsyncRead, AsyncWrite, ReadBuf};
-use tokio::time::{Instant, Sleep};
 
 use super::super::copy::{End, Meter, Side, reset};
 use super::super::limits::{ROUNDS_PER_POLL, STALL};
 use super::super::pool::{Buffers, Chunk};
+use super::super::silence::Silence;
 use super::super::stream::{Session, Stream};
 
 /// Relays until the end. Dropping the future before resets both sides.
@@ -29,7 +29,7 @@ pub(super) async fn relay<C: Session, U: Session>(
     let mut pair = Pair { client, upstream, client_ended: false, upstream_ended: false };
     let mut up = Direction::new(Side::Upstream);
     let mut down = Direction::new(Side::Client);
-    let mut silence = Silence { timer: None, last: Instant::now(), moved: 0 };
+    let mut silence = Silence::new(0);
     let end = poll_fn(|cx| {
         let Pair { client, upstream, .. } = &mut pair;
         let upward = up.poll(cx, client, upstream, buffers, meter);
@@ -44,7 +44,7 @@ pub(super) async fn relay<C: Session, U: Session>(
             (false, false) => (up.holds() || down.holds()).then_some(STALL),
             _ => Some(half_closed),
         };
-        silence.poll(cx, wait, up.moved + down.moved)
+        silence.poll(cx, wait, up.moved + down.moved).map(|()| End::Idle)
     })
     .await;
     (pair.upstream_ended, pair.client_ended) = (up.is_done(), down.is_done());
@@ -66,40 +66,6 @@ impl<C: Session, U: Session> Drop for Pair<C, U> {
         }
         if !self.upstream_ended {
             reset(self.upstream.socket());
-        }
-    }
-}
-
-/// Ends a relay in which nothing moves although something should.
-struct Silence {
-    timer: Option<Pin<Box<Sleep>>>,
-    last: Instant,
-    moved: u64,
-}
-
-impl Silence {
-    /// `wait`: how long silence may last now; `None`: for ever.
-    fn poll(&mut self, cx: &mut Context<'_>, wait: Option<Duration>, moved: u64) -> Poll<End> {
-        let now = Instant::now();
-        if self.moved != moved || wait.is_none() {
-            (self.moved, self.last) = (moved, now);
-        }
-        let Some(wait) = wait else { return Poll::Pending };
-        let deadline = self.last + wait;
-        if deadline <= now {
-            return Poll::Ready(End::Idle);
-        }
-        let timer = self.timer.get_or_insert_with(|| Box::pin(tokio::time::sleep_until(deadline)));
-        // Moved only where it would fire too late or has fired: bytes cost no timer operation.
-        loop {
-            if timer.deadline() > deadline {
-                timer.as_mut().reset(deadline);
-            }
-            ready!(timer.as_mut().poll(cx));
-            if deadline <= Instant::now() {
-                return Poll::Ready(End::Idle);
-            }
-            timer.as_mut().reset(deadline);
         }
     }
 }
