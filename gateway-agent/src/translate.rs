@@ -28,6 +28,7 @@ mod listener;
 mod listener_set;
 mod overlap;
 mod parameters;
+mod parsed;
 mod policy;
 mod precedence;
 mod provision;

@@ -1,9 +1,9 @@
 //! References to certificate authorities: ConfigMaps with certificates under `ca.crt`.
 
-use std::collections::BTreeMap;
 use std::sync::Arc;
 
 use super::inputs::Inputs;
+use super::parsed::ParsedOnce;
 use crate::certificate::Authorities;
 use crate::snapshot::ObjectName;
 use crate::store::objects::ConfigMap;
@@ -13,21 +13,12 @@ const KEY: &str = "ca.crt";
 
 /// What ConfigMaps hold, parsed once each.
 #[derive(Debug, Default)]
-pub(super) struct Maps {
-    known: BTreeMap<ObjectName, Known>,
-}
-
-#[derive(Debug)]
-struct Known {
-    map: Arc<ConfigMap>,
-    parsed: Result<Arc<Authorities>, String>,
-    is_in_use: bool,
-}
+pub(super) struct Maps(ParsedOnce<ConfigMap, Authorities>);
 
 impl Maps {
     /// Drops those that were not asked for since this was last called.
     pub(super) fn sweep(&mut self) {
-        self.known.retain(|_, known| std::mem::take(&mut known.is_in_use));
+        self.0.sweep();
     }
 
     /// The authorities in the ConfigMap `name`, or why there are none.
@@ -35,21 +26,7 @@ impl Maps {
         let Some(map) = inputs.config_map(name) else {
             return Err(format!("ConfigMap {name} does not exist"));
         };
-        let known = self.known.entry(name.clone()).or_insert_with(|| Known {
-            map: map.clone(),
-            parsed: parse(name, map),
-            is_in_use: true,
-        });
-        known.is_in_use = true;
-        if !Arc::ptr_eq(&known.map, map) {
-            known.map = map.clone();
-            let parsed = parse(name, map);
-            // What says the same goes on as it is.
-            if known.parsed != parsed {
-                known.parsed = parsed;
-            }
-        }
-        known.parsed.clone()
+        self.0.get(name, map, parse)
     }
 }
 

@@ -1,11 +1,11 @@
 //! Certificates of listeners: `certificateRefs` to Secrets to what TLS is terminated with.
 
-use std::collections::BTreeMap;
 use std::sync::Arc;
 
 use super::conditions::{Problem, merge};
 use super::grant::{self, From};
 use super::inputs::Inputs;
+use super::parsed::ParsedOnce;
 use super::{Config, authority};
 use crate::certificate::Certificate;
 use crate::snapshot::ObjectName;
@@ -18,22 +18,15 @@ const SECRET_TYPE: &str = "kubernetes.io/tls";
 /// What Secrets and ConfigMaps hold, parsed once each.
 #[derive(Debug, Default)]
 pub(super) struct Certificates {
-    known: BTreeMap<ObjectName, Known>,
+    own: ParsedOnce<Secret, Certificate>,
     /// Those that clients' certificates are verified by.
     pub(super) authorities: authority::Maps,
-}
-
-#[derive(Debug)]
-struct Known {
-    secret: Arc<Secret>,
-    parsed: Result<Arc<Certificate>, String>,
-    is_in_use: bool,
 }
 
 impl Certificates {
     /// Drops those that were not asked for since this was last called.
     pub(super) fn sweep(&mut self) {
-        self.known.retain(|_, known| std::mem::take(&mut known.is_in_use));
+        self.own.sweep();
         self.authorities.sweep();
     }
 
@@ -81,25 +74,7 @@ impl Certificates {
         let Some(secret) = inputs.secret(&name) else {
             return Err(invalid(format!("Secret {name} does not exist")));
         };
-        self.parsed(&name, secret).map_err(invalid)
-    }
-
-    fn parsed(&mut self, name: &ObjectName, secret: &Arc<Secret>) -> Result<Arc<Certificate>, String> {
-        let known = self.known.entry(name.clone()).or_insert_with(|| Known {
-            secret: secret.clone(),
-            parsed: parse(name, secret),
-            is_in_use: true,
-        });
-        known.is_in_use = true;
-        if !Arc::ptr_eq(&known.secret, secret) {
-            known.secret = secret.clone();
-            let parsed = parse(name, secret);
-            // What serves the same goes on as it is.
-            if known.parsed != parsed {
-                known.parsed = parsed;
-            }
-        }
-        known.parsed.clone()
+        self.own.get(&name, secret, parse).map_err(invalid)
     }
 }
 
