@@ -25,7 +25,7 @@ use tokio::net::TcpStream;
 pub(super) use config::{Application, Configs, Termination};
 use greet::{Unrouted, read_hello};
 pub(super) use replay::Replay;
-pub(super) use upstream::{Identities, Identity};
+pub(super) use upstream::{Identities, Identity, Unspeakable};
 
 use super::active::Active;
 use super::copy::reset;

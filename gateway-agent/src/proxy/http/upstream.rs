@@ -3,11 +3,9 @@
 use std::future::poll_fn;
 use std::net::SocketAddr;
 use std::pin::pin;
-use std::rc::Rc;
 use std::sync::Arc;
 use std::task::Poll;
 
-use rustls::Error as TlsError;
 use tokio::net::TcpStream;
 
 use super::balance::{self, Tried};
@@ -19,8 +17,8 @@ use super::worker::HttpWorker;
 use crate::certificate::Certificate;
 use crate::metrics::RouteCells;
 use crate::proxy::stream;
-use crate::proxy::tls::{Application, Identity};
-use crate::snapshot::{BackendSecurity, EndpointSet};
+use crate::proxy::tls::{Application, Identity, Unspeakable};
+use crate::snapshot::EndpointSet;
 
 /// A connection with one request's claim on it.
 pub(super) struct Upstream<'a> {
@@ -84,7 +82,8 @@ pub(super) async fn connect<'a>(
     timer: &Timer,
     cells: &RouteCells,
 ) -> Result<Upstream<'a>, ProxyError> {
-    let secure = identity(worker, set, certificate)?;
+    let secure = worker.identities().towards(set, certificate, Application::Http);
+    let secure = secure.map_err(|Unspeakable| ProxyError::internal(Kind::InvalidBackend))?;
     let identity = secure.as_ref().map_or(0, |identity| identity.number());
     let mut failure = ProxyError::internal(Kind::NoEndpoint);
     for _ in 0..how.n_connects_max {
@@ -134,25 +133,6 @@ fn choose(worker: &HttpWorker, set: &EndpointSet, tried: &Tried) -> Option<(usiz
     }
     worker.random.set(random);
     set.addresses.get(index).map(|endpoint| (index, *endpoint))
-}
-
-/// As whom the endpoints are spoken to; `None`: in clear.
-fn identity(
-    worker: &HttpWorker,
-    set: &EndpointSet,
-    certificate: Option<&Arc<Certificate>>,
-) -> Result<Option<Rc<Identity>>, ProxyError> {
-    match &set.security {
-        BackendSecurity::Cleartext => Ok(None),
-        BackendSecurity::Refused => Err(ProxyError::internal(Kind::InvalidBackend)),
-        BackendSecurity::Tls(tls) => {
-            let identity = worker.identities().of(tls, certificate, Application::Http);
-            identity.map(Some).map_err(|error: TlsError| {
-                tracing::error!(service = %set.service, %error, "cannot configure TLS");
-                ProxyError::internal(Kind::InvalidBackend)
-            })
-        }
-    }
 }
 
 async fn open(

@@ -14,10 +14,9 @@ use super::super::worker::Worker;
 use super::backend::{choose, connect_one_of};
 use super::config::Application;
 use super::relay::relay;
-use super::upstream::Identity;
 use crate::certificate::Certificate;
 use crate::metrics::ListenerCells;
-use crate::snapshot::{BackendSecurity, EndpointSet, TlsRule};
+use crate::snapshot::TlsRule;
 
 /// Relays one connection to its end, after its handshake. `certificate`: what backends are shown.
 pub(super) async fn serve(
@@ -31,7 +30,10 @@ pub(super) async fn serve(
     let _active = Active::new(cells);
     let client = Stream::Tls(Box::new(client));
     let route = state.route(&rule.route);
-    let chosen = choose(worker, rule).and_then(|set| Some((set, identity(worker, set, certificate)?)));
+    let chosen = choose(worker, rule).and_then(|set| {
+        let identity = worker.http.identities().towards(set, certificate, Application::Opaque).ok()?;
+        Some((set, identity))
+    });
     let Some((set, identity)) = chosen else {
         route.refused.add(1);
         return reset(client.socket());
@@ -54,25 +56,5 @@ pub(super) async fn serve(
     if let End::Broken(Side::Upstream, error) = &end {
         route.upstream_failures.add(1);
         tracing::debug!(src.addr = %peer, upstream.addr = %target, %error, "upstream ended the connection");
-    }
-}
-
-/// How the endpoints are spoken to: in clear, or as whom. `None`: not at all.
-fn identity(
-    worker: &Worker,
-    set: &EndpointSet,
-    certificate: Option<&Arc<Certificate>>,
-) -> Option<Option<Rc<Identity>>> {
-    match &set.security {
-        BackendSecurity::Cleartext => Some(None),
-        BackendSecurity::Refused => None,
-        BackendSecurity::Tls(tls) => match worker.http.identities().of(tls, certificate, Application::Opaque)
-        {
-            Ok(identity) => Some(Some(identity)),
-            Err(error) => {
-                tracing::error!(service = %set.service, %error, "cannot configure TLS");
-                None
-            }
-        },
     }
 }

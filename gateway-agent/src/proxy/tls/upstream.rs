@@ -23,7 +23,7 @@ use tokio_rustls::TlsConnector;
 use super::config::Application;
 use crate::certificate::{Authorities, Certificate};
 use crate::proxy::stream::{TlsUpstream, Upstream};
-use crate::snapshot::{BackendTls, SubjectName};
+use crate::snapshot::{BackendSecurity, BackendTls, EndpointSet, SubjectName};
 
 /// A set of terms on which backends are spoken to by TLS.
 #[derive(Debug)]
@@ -47,6 +47,10 @@ impl Identity {
         Ok(Upstream::Tls(Box::new(session)))
     }
 }
+
+/// A backend that is to be spoken to by TLS and cannot be.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(in crate::proxy) struct Unspeakable;
 
 #[derive(Clone, Debug, PartialEq, Eq, Hash)]
 struct Terms {
@@ -77,8 +81,25 @@ impl Default for Identities {
 }
 
 impl Identities {
-    /// `certificate`: what the agent shows where a backend asks for it.
-    pub(in crate::proxy) fn of(
+    /// As whom the endpoints of `set` are spoken to; `None`: in clear. `certificate`: what the agent shows where a
+    /// backend asks for it.
+    pub(in crate::proxy) fn towards(
+        &self,
+        set: &EndpointSet,
+        certificate: Option<&Arc<Certificate>>,
+        application: Application,
+    ) -> Result<Option<Rc<Identity>>, Unspeakable> {
+        match &set.security {
+            BackendSecurity::Cleartext => Ok(None),
+            BackendSecurity::Refused => Err(Unspeakable),
+            BackendSecurity::Tls(tls) => self.of(tls, certificate, application).map(Some).map_err(|error| {
+                tracing::error!(service = %set.service, %error, "cannot configure TLS");
+                Unspeakable
+            }),
+        }
+    }
+
+    fn of(
         &self,
         tls: &Arc<BackendTls>,
         certificate: Option<&Arc<Certificate>>,
