@@ -21,7 +21,6 @@ use super::error::{Kind, ProxyError};
 use super::limits::{HEAD_TIMEOUT, IDLE_TIMEOUT};
 use super::table::Table;
 use super::worker::{HttpWorker, Parts};
-use crate::certificate::Certificate;
 use crate::metrics::ListenerCells;
 use crate::proxy::h1::{HeadError, Scanner};
 use crate::snapshot::{HttpVirtualListener, ListenerKey};
@@ -52,7 +51,6 @@ pub async fn serve(
     let mut connection = Connection {
         client: stream,
         server_name,
-        client_certificate: None,
         buffer: Buffer::default(),
         has_ended: false,
         client_text: peer.ip().to_canonical().to_string(),
@@ -84,8 +82,6 @@ struct Connection<'a> {
     client: Stream,
     /// Of the TLS handshake, empty where the client named none; absent in cleartext.
     server_name: Option<String>,
-    /// Of the Gateway that the request under way came to, for backends.
-    client_certificate: Option<Arc<Certificate>>,
     buffer: Buffer,
     has_ended: bool,
     client_text: String,
@@ -156,7 +152,6 @@ impl Connection<'_> {
             return self.refuse(ProxyError::internal(Kind::NoRoute), parts).await;
         };
         let routed = self.route(&table, parts, place.clone());
-        self.client_certificate = routed.listener.and_then(|listener| listener.client_certificate.clone());
         let decision = self.decide(routed, parts, place.clone());
         self.buffer.consume(place.end);
         if let Some(cells) = &self.cells {

@@ -6,6 +6,7 @@ use std::sync::Arc;
 use super::error::{Kind, ProxyError};
 use super::table::Table;
 use super::worker::HttpWorker;
+use crate::certificate::Certificate;
 use crate::snapshot::{
     Backend, BackendSecurity, Cors, EndpointSet, Filters, HttpAction, HttpRule, HttpVirtualListener, Mirror,
     Redirect, RequestView,
@@ -30,6 +31,8 @@ pub(super) struct Target<'t> {
     pub(super) rule: &'t HttpRule,
     pub(super) endpoints: &'t EndpointSet,
     pub(super) filters: &'t Filters,
+    /// What endpoints are shown where they are spoken to by TLS.
+    pub(super) certificate: Option<&'t Arc<Certificate>>,
     /// Where the backend has filters of its own: its mirrors are not the rule's.
     has_own_filters: bool,
 }
@@ -93,7 +96,8 @@ impl<'t> Routed<'t> {
             }
             Backend::Endpoints(endpoints) => {
                 let has_own_filters = share.filters.is_some();
-                Decision::Forward(Target { rule, endpoints, filters, has_own_filters })
+                let certificate = self.listener.and_then(|listener| listener.client_certificate.as_ref());
+                Decision::Forward(Target { rule, endpoints, filters, certificate, has_own_filters })
             }
         }
     }

@@ -202,7 +202,7 @@ impl Connection<'_> {
         self.timer.limit(Limit::Try, target.rule.timeouts.backend_request);
         let n_connects_max = if attempts.tries.are_forbidden() { 1 } else { CONNECT_ATTEMPTS_MAX };
         let how = How { liveness: attempts.liveness, n_connects_max };
-        let asked = (set, self.client_certificate.as_ref());
+        let asked = (set, target.certificate);
         let connected = upstream::connect(worker, asked, &mut attempts.tried, how, &self.timer, cells).await;
         let mut upstream = match connected {
             Ok(upstream) => upstream,

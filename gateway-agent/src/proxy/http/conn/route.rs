@@ -76,7 +76,7 @@ impl Connection<'_> {
             let mut bytes = Vec::new();
             encode(filters, &mut bytes);
             let endpoints = mirror.endpoints.clone();
-            let certificate = self.client_certificate.clone();
+            let certificate = target.certificate.cloned();
             copies.push(Copy { endpoints, certificate, bytes, method: request.method_kind });
         }
     }
