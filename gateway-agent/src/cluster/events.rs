@@ -206,6 +206,7 @@ fn event(
     instance: &str,
 ) -> Value {
     let ObjectName { namespace, name } = &told.id.name;
+    // The API server makes the name, and takes no prefix that ends in a dot.
     json!({
         "apiVersion": "events.k8s.io/v1",
         "kind": "Event",

@@ -63,12 +63,10 @@ pub(super) fn controllers() -> Result<Vec<String>> {
     Ok(all.filter(|name| !name.is_empty() && !name.starts_with("name=")).collect())
 }
 
+/// Of a group whose weight is not that of one process.
 fn shares_of(level: &str) -> Option<&'static str> {
-    match level {
-        control_plane if control_plane == CONTROL_PLANE.name => Some(CONTROL_PLANE_SHARES),
-        level if level == name() => Some(CLUSTER_SHARES),
-        _ => None,
-    }
+    let unlike_others = [(name(), CLUSTER_SHARES), (CONTROL_PLANE.name, CONTROL_PLANE_SHARES)];
+    unlike_others.into_iter().find_map(|(group, shares)| (group == level).then_some(shares))
 }
 
 /// Makes the groups of `machine` and gives their `cgroup.procs`.
