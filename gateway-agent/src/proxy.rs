@@ -12,6 +12,7 @@ pub mod h1;
 pub mod http;
 mod limits;
 mod listener;
+pub mod message;
 mod pool;
 mod random;
 mod silence;

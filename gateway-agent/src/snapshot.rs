@@ -97,11 +97,6 @@ impl RouteKind {
             Self::Udp => "UDPRoute",
         }
     }
-
-    /// Whether there is a data path for it.
-    pub const fn is_served(self) -> bool {
-        !matches!(self, Self::Grpc)
-    }
 }
 
 /// A route as the user named it; labels metrics and logs.
@@ -237,11 +232,22 @@ pub enum Backend {
     Invalid,
 }
 
+/// What the endpoints of a Service port speak, by its `appProtocol` and by the kind of route that leads there.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, PartialOrd, Ord, Hash)]
+pub enum BackendProtocol {
+    /// HTTP/1.1, and whatever is no HTTP.
+    #[default]
+    Http1,
+    /// In clear by prior knowledge, by TLS as ALPN says.
+    Http2,
+}
+
 /// The usable endpoints of one Service port: ready ones, else serving and terminating ones. De-duplicated, sorted.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct EndpointSet {
     pub service: ObjectName,
     pub port: u16,
+    pub protocol: BackendProtocol,
     pub addresses: Arc<[std::net::SocketAddr]>,
     pub security: BackendSecurity,
 }

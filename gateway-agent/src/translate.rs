@@ -29,6 +29,7 @@ mod listener_set;
 mod overlap;
 mod parameters;
 mod parsed;
+mod placed;
 mod policy;
 mod precedence;
 mod provision;

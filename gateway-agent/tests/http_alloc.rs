@@ -16,10 +16,10 @@ use gateway_agent::metrics::Metrics;
 use gateway_agent::proxy::http::{Client, HttpWorker, serve};
 use gateway_agent::proxy::{Proxy, ProxyConfig, Timeouts};
 use gateway_agent::snapshot::{
-    Backend, BackendSecurity, EndpointSet, HostTable, HttpAction, HttpMatch, HttpRule, HttpTable,
-    HttpVirtualListener, Listener, ListenerKey, ListenerName, ObjectName, PathMatch, Protocol, Publisher,
-    Revision, RouteKind, RouteName, Scheme, Snapshot, Split, TlsMode, TlsTable, TlsTerms, TlsVirtualListener,
-    Transport, VirtualHost, WeightedBackend,
+    Backend, BackendProtocol, BackendSecurity, EndpointSet, HostTable, HttpAction, HttpMatch, HttpRule,
+    HttpTable, HttpVirtualListener, Listener, ListenerKey, ListenerName, ObjectName, PathMatch, Protocol,
+    Publisher, Revision, RouteKind, RouteName, Scheme, Snapshot, Split, TlsMode, TlsTable, TlsTerms,
+    TlsVirtualListener, Transport, VirtualHost, WeightedBackend,
 };
 
 struct Counting;
@@ -91,8 +91,13 @@ fn key() -> ListenerKey {
 fn snapshot(endpoints: &[SocketAddr]) -> Snapshot {
     let object = |name: &str| ObjectName { namespace: "default".into(), name: name.into() };
     let addresses = endpoints.into();
-    let security = BackendSecurity::Cleartext;
-    let set = Arc::new(EndpointSet { service: object("service"), port: 80, addresses, security });
+    let set = Arc::new(EndpointSet {
+        service: object("service"),
+        port: 80,
+        protocol: BackendProtocol::Http1,
+        addresses,
+        security: BackendSecurity::Cleartext,
+    });
     let split = Split::new(vec![WeightedBackend::new(1, Backend::Endpoints(set))]);
     let route = RouteName { kind: RouteKind::Http, object: object("route") };
     let rule = Arc::new(HttpRule::new(route, 0, HttpAction::Forward(split)));
@@ -110,6 +115,7 @@ fn snapshot(endpoints: &[SocketAddr]) -> Snapshot {
             scheme: Scheme::Http,
             client_certificate: None,
             hosts,
+            grpc: HostTable::default(),
         }),
     );
     let protocol = Protocol::Http(Arc::new(HttpTable { listeners }));

@@ -1,4 +1,4 @@
-//! The HTTP/1.1 proxy: client connections, exchanges with servers behind, and what one worker keeps for them.
+//! The HTTP proxy: client connections, exchanges with servers behind, and what one worker keeps for them.
 //!
 //! One [`HttpWorker`] per thread, nothing in it is shared; [`serve`] is one task per client connection, which holds
 //! both sides of an exchange and polls them itself. A request in steady state costs four system calls and no heap
@@ -6,7 +6,10 @@
 //! are numbers that one ticker per worker looks at.
 //!
 //! Message syntax is [`super::h1`]'s; which route serves a request is [`crate::snapshot`]'s; TLS is [`super::tls`]'s,
-//! and here only another kind of stream, whose records cost a few allocations. HTTP/2 is not here.
+//! and here only another kind of stream, whose records cost a few allocations.
+//!
+//! HTTP/2 is told by ALPN or by its preface and goes another way ([`h2`]), as does what crosses versions ([`crossing`]):
+//! messages as values ([`super::message`]), bodies as pieces of bytes.
 //!
 //! Filters change header fields that were parsed and before they are sent, and never those that frame a message. Those
 //! of the response hold for answers of backends and for redirects; errors of the proxy itself carry what CORS says, so
@@ -17,16 +20,23 @@ mod buffer;
 mod client;
 mod clock;
 mod conn;
+mod crossing;
 mod deadline;
 mod decision;
 mod error;
 mod exchange;
+mod forward;
+mod h1_body;
+mod h1_client;
+mod h1_server;
+mod h2;
 mod kept;
 mod limits;
 mod mirror;
 mod pool;
 mod pump;
 mod redirect;
+mod relay;
 mod respond;
 mod retry;
 mod table;

@@ -53,6 +53,16 @@ pub(in crate::proxy) enum Stream<T> {
     Tls(Box<T>),
 }
 
+impl Stream<TlsClient> {
+    /// Whether the handshake has chosen HTTP/2 (ALPN).
+    pub(in crate::proxy) fn has_chosen_h2(&self) -> bool {
+        match self {
+            Self::Cleartext(_) => false,
+            Self::Tls(session) => session.get_ref().1.alpn_protocol() == Some(b"h2"),
+        }
+    }
+}
+
 impl<T: Session> Stream<T> {
     pub(in crate::proxy) fn socket(&self) -> &TcpStream {
         match self {

@@ -34,6 +34,8 @@ pub struct HttpVirtualListener {
     /// Of the Gateway, shown to backends that are spoken to by TLS.
     pub client_certificate: Option<Arc<Certificate>>,
     pub hosts: HostTable<Arc<VirtualHost>>,
+    /// Of GRPCRoutes, which are never merged with the others (`GRPCRouteRule.matches` in `grpcroute_types.go`).
+    pub grpc: HostTable<Arc<VirtualHost>>,
 }
 
 /// One match of one rule and what it leads to.
@@ -49,6 +51,8 @@ pub struct HttpMatch {
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub enum PathMatch {
     Exact(Arc<str>),
+    /// The last of two segments, whatever the first: a method of gRPC of any service.
+    Method(Arc<str>),
     /// By path element; stored without trailing `/`, so that `/` is the empty string.
     Prefix(Arc<str>),
     Regex(Pattern),
@@ -156,6 +160,11 @@ impl HttpVirtualListener {
     pub fn find<R: RequestView>(&self, host: &str, request: &R) -> Option<&Arc<HttpRule>> {
         // At most as many hostnames as `host` has labels, and nearly always one.
         self.hosts.matching(host).find_map(|found| found.find(request))
+    }
+
+    /// The rule of a GRPCRoute that serves the call `request`, in the same way.
+    pub fn find_call<R: RequestView>(&self, host: &str, request: &R) -> Option<&Arc<HttpRule>> {
+        self.grpc.matching(host).find_map(|found| found.find(request))
     }
 }
 

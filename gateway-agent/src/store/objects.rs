@@ -302,14 +302,30 @@ pub struct GrpcRoute {
     pub rules: Vec<GrpcRouteRule>,
 }
 
-/// What of a rule refers to other objects.
-#[derive(Clone, Debug, PartialEq, Eq)]
+#[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct GrpcRouteRule {
+    /// Never empty unless one could not be expressed: then `unsupported_matches` says so.
+    pub matches: Vec<GrpcRouteMatch>,
     pub backends: Vec<BackendRef>,
+    /// Of the backend at the same position.
+    pub backend_headers: Vec<MessageHeaders>,
+    pub headers: MessageHeaders,
     /// Of RequestMirror filters, also of those of backends.
     pub mirrors: Vec<BackendRef>,
+    /// Parts of `matches` that are not supported: what the rule is for cannot be told, so it is dropped.
+    pub unsupported_matches: Vec<String>,
+    /// Filters that are not supported: the rule matches and may not be served without them.
+    pub unsupported: Vec<String>,
     /// `ExtensionRef` filters, as `group/kind name`; none of them can be resolved.
     pub extensions: Vec<String>,
+}
+
+/// Absent parts match all.
+#[derive(Clone, Debug, Default, PartialEq, Eq)]
+pub struct GrpcRouteMatch {
+    pub service: Option<Arc<str>>,
+    pub method: Option<Arc<str>>,
+    pub headers: Arc<[HeaderMatch]>,
 }
 
 /// TLSRoute, TCPRoute and UDPRoute. The latter two have no hostnames.

@@ -59,3 +59,27 @@ pub fn is_token(name: &[u8]) -> bool {
 pub fn is_value(value: &[u8]) -> bool {
     value.iter().all(|byte| *byte == b'\t' || !byte.is_ascii_control())
 }
+
+/// Fields that frame, route, authenticate or control the connection may not be trailers (RFC 9110 section 6.5.1): a
+/// server behind that merges trailers into the head would be led by them.
+const FORBIDDEN_TRAILERS: [&[u8]; 14] = [
+    b"authorization",
+    b"connection",
+    b"content-encoding",
+    b"content-length",
+    b"content-type",
+    b"cookie",
+    b"expect",
+    b"host",
+    b"keep-alive",
+    b"te",
+    b"trailer",
+    b"transfer-encoding",
+    b"upgrade",
+    b"via",
+];
+
+/// Of a name in lower case.
+pub fn is_forbidden_trailer(name: &[u8]) -> bool {
+    FORBIDDEN_TRAILERS.contains(&name)
+}

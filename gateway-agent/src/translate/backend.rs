@@ -9,15 +9,45 @@ use super::conditions::Problem;
 use super::grant::{self, From};
 use super::policy::Cover;
 use crate::snapshot::{
-    Backend, BackendSecurity, EndpointSet, ObjectName, RouteKind, Split, Transport, WeightedBackend,
+    Backend, BackendProtocol, BackendSecurity, EndpointSet, ObjectName, RouteKind, Split, Transport,
+    WeightedBackend,
 };
 use crate::status::names::reason;
 use crate::store::Store;
 use crate::store::objects::{BackendRef, ServicePort, ServiceType, SlicePort};
 
-/// `appProtocol`s that the HTTP/1.1 proxy can speak. Others (`kubernetes.io/h2c`, ...) promise the client something that
-/// would not be kept.
-const HTTP_APP_PROTOCOLS: [&str; 2] = ["http", "kubernetes.io/ws"];
+/// How a Service port with this `appProtocol` is spoken to for a route of this kind, or why it is not: the promise that it
+/// makes to clients would not be kept. Routes of streams pass on what they get.
+fn spoken(
+    route: RouteKind,
+    app_protocol: Option<&str>,
+    security: &BackendSecurity,
+) -> Result<BackendProtocol, &'static str> {
+    let is = |known: &[&str]| {
+        app_protocol.is_some_and(|name| known.iter().any(|known| name.eq_ignore_ascii_case(known)))
+    };
+    if matches!(route, RouteKind::Http | RouteKind::Grpc)
+        && is(&HTTPS_APP_PROTOCOLS)
+        && *security == BackendSecurity::Cleartext
+    {
+        return Err("needs a BackendTLSPolicy that says whom to trust");
+    }
+    // The second and third are not Kubernetes' own and in wide use for the same.
+    let is_http_2 = is(&["kubernetes.io/h2c", "h2c", "grpc"]);
+    let is_https = is(&HTTPS_APP_PROTOCOLS);
+    match route {
+        RouteKind::Tcp | RouteKind::Tls | RouteKind::Udp => Ok(BackendProtocol::Http1),
+        RouteKind::Http if is_http_2 => Ok(BackendProtocol::Http2),
+        RouteKind::Http if app_protocol.is_none() || is_https || is(&["http", "kubernetes.io/ws"]) => {
+            Ok(BackendProtocol::Http1)
+        }
+        // gRPC is always HTTP/2; a Service that says otherwise is not one for it.
+        RouteKind::Grpc if app_protocol.is_none() || is_http_2 || is(&["https"]) => {
+            Ok(BackendProtocol::Http2)
+        }
+        RouteKind::Grpc | RouteKind::Http => Err("is not supported"),
+    }
+}
 
 /// The same by TLS, where a policy says whom to trust (GEP-1911).
 const HTTPS_APP_PROTOCOLS: [&str; 2] = ["https", "kubernetes.io/wss"];
@@ -56,7 +86,7 @@ pub(super) enum Read {
     Grants(Arc<str>),
 }
 
-type PortKey = (ObjectName, u16, Transport);
+type PortKey = (ObjectName, u16, Transport, BackendProtocol);
 
 /// The endpoints of Service ports, kept from one translation to the next.
 #[derive(Debug, Default)]
@@ -90,7 +120,7 @@ impl Endpoints {
         &'a mut self,
         service: &'a ObjectName,
     ) -> impl Iterator<Item = (&'a PortKey, &'a mut Known)> {
-        let first = (service.clone(), 0, Transport::Tcp);
+        let first = (service.clone(), 0, Transport::Tcp, BackendProtocol::Http1);
         self.known.range_mut(first..).take_while(move |((of, ..), _)| of == service)
     }
 
@@ -100,16 +130,17 @@ impl Endpoints {
         config: &Config,
         service: ObjectName,
         port: &ServicePort,
-        transport: Transport,
+        (transport, protocol): (Transport, BackendProtocol),
         security: BackendSecurity,
     ) -> Arc<EndpointSet> {
-        let key = (service, port.port, transport);
+        let key = (service, port.port, transport, protocol);
         if let Some(known) = self.known.get(&key).filter(|known| known.is_current) {
             return known.set.clone();
         }
         let fresh = EndpointSet {
             service: key.0.clone(),
             port: port.port,
+            protocol,
             addresses: usable(store, config, &key.0, &port.name, transport),
             security,
         };
@@ -195,28 +226,20 @@ impl Resolver<'_> {
             return Err(not_found(format!("Service {service} has no {transport} port {port}")));
         };
         let security = self.cover.security(&service, &service_port.name);
-        if let (RouteKind::Http, Some(protocol)) = (route, &service_port.app_protocol)
-            && let Some(why) = unsupported(protocol, &security)
-        {
-            let message = format!("port {port} of Service {service} has appProtocol {protocol}, which {why}");
-            return Err(Problem::new(reason::UNSUPPORTED_PROTOCOL, message));
-        }
+        let app_protocol = service_port.app_protocol.as_deref();
+        let protocol = spoken(route, app_protocol, &security).map_err(|why| {
+            let app_protocol = app_protocol.unwrap_or_default();
+            let message =
+                format!("port {port} of Service {service} has appProtocol {app_protocol}, which {why}");
+            Problem::new(reason::UNSUPPORTED_PROTOCOL, message)
+        })?;
         // What is to be sent by TLS is never sent in clear.
-        if route == RouteKind::Http && security == BackendSecurity::Refused {
+        if matches!(route, RouteKind::Grpc | RouteKind::Http) && security == BackendSecurity::Refused {
             return Ok(None);
         }
-        Ok(Some(self.endpoints.get(self.store, self.config, service, service_port, transport, security)))
+        let speech = (transport, protocol);
+        Ok(Some(self.endpoints.get(self.store, self.config, service, service_port, speech, security)))
     }
-}
-
-/// Why requests cannot be sent by this protocol.
-fn unsupported(protocol: &str, security: &BackendSecurity) -> Option<&'static str> {
-    let is_one_of = |known: &[&str]| known.iter().any(|known| protocol.eq_ignore_ascii_case(known));
-    if is_one_of(&HTTPS_APP_PROTOCOLS) {
-        let is_bare = *security == BackendSecurity::Cleartext;
-        return is_bare.then_some("needs a BackendTLSPolicy that says whom to trust");
-    }
-    (!is_one_of(&HTTP_APP_PROTOCOLS)).then_some("is not supported")
 }
 
 /// The union over the Service's slices, each with its own number for the port of that *name* (O42, O43). Ready

@@ -145,10 +145,11 @@ fn protocol(members: &[&ListenerPlan], parts: Parts<'_>) -> Option<Protocol> {
 fn http(members: &[&ListenerPlan], scheme: Scheme, parts: Parts<'_>) -> HttpTable {
     let mut table = HttpTable::default();
     for member in members {
-        let hosts = parts.tables.get(&member.name).map(|table| table.http.clone()).unwrap_or_default();
+        let known = parts.tables.get(&member.name);
+        let (hosts, grpc) = known.map(|table| (table.http.clone(), table.grpc.clone())).unwrap_or_default();
         let port = member.spec.port.map_or(0, NonZeroU16::get);
         let (name, client_certificate) = (member.name.clone(), member.client_certificate.clone());
-        let listener = HttpVirtualListener { name, port, scheme, client_certificate, hosts };
+        let listener = HttpVirtualListener { name, port, scheme, client_certificate, hosts, grpc };
         table.listeners.insert(member.spec.hostname.as_deref(), Arc::new(listener));
     }
     table

@@ -4,12 +4,10 @@ use std::sync::Arc;
 
 use super::backend::Resolver;
 use super::conditions::{Problem, RouteVerdict, join_messages, merge};
-use super::hostname::Specificity;
 use super::http_filters;
-use super::precedence::{MatchRank, Precedence};
-use crate::snapshot::{
-    Backend, Filters, HttpAction, HttpMatch, HttpRule, MatchOrder, RouteKind, RouteName, Split,
-};
+use super::placed::CompiledMatch;
+use super::precedence::MatchRank;
+use crate::snapshot::{Backend, Filters, HttpAction, HttpMatch, HttpRule, RouteKind, RouteName, Split};
 use crate::status::names::reason;
 use crate::store::objects::{HttpFilters, HttpRoute, HttpRouteRule};
 
@@ -21,15 +19,7 @@ const RULE_ERROR: u16 = 500;
 pub(super) struct CompiledHttp {
     pub(super) route: Arc<HttpRoute>,
     pub(super) verdict: RouteVerdict,
-    matches: Vec<CompiledMatch>,
-}
-
-#[derive(Debug)]
-struct CompiledMatch {
-    rank: MatchRank,
-    rule: usize,
-    position: usize,
-    compiled: HttpMatch,
+    pub(super) matches: Vec<CompiledMatch>,
 }
 
 pub(super) fn compile(route: &Arc<HttpRoute>, resolver: &mut Resolver<'_>) -> CompiledHttp {
@@ -155,17 +145,4 @@ fn with_filters(
         backend.filters = Some(Arc::new(of_rule.then(&compiled)));
     }
     Split::new(backends)
-}
-
-impl CompiledHttp {
-    /// Every match, with its place at a host that it came to by a hostname of this specificity.
-    ///
-    /// Lookup falls through to less specific hosts of the listener. Within one listener a less specific intersection
-    /// always stems from a less specific hostname, so that is the order of precedence.
-    pub(super) fn matches(&self, original: Specificity) -> impl Iterator<Item = (MatchOrder, &HttpMatch)> {
-        self.matches.iter().map(move |one| {
-            let precedence = Precedence::new(original, one.rank, &self.route.meta, one.rule, one.position);
-            (precedence.order(), &one.compiled)
-        })
-    }
 }

@@ -80,13 +80,11 @@ impl ListenerPlan {
     }
 
     pub(super) fn status(&self, attached_routes: usize) -> ScopeStatus {
-        // A kind without a data path attaches, to be told so, and is not supported.
-        let supported = self.kinds.iter().filter(|kind| kind.is_served());
         ScopeStatus {
             scope: Scope::Listener(self.name.section.to_string()),
             conditions: self.conditions(),
             attached_routes,
-            supported_kinds: supported.map(|kind| kind.as_str()).collect(),
+            supported_kinds: self.kinds.iter().map(|kind| kind.as_str()).collect(),
             is_valid: self.is_valid(),
             keys: self.keys.clone(),
         }

@@ -7,12 +7,13 @@ use std::collections::{BTreeMap, BTreeSet, HashMap};
 use std::sync::Arc;
 
 use super::hostname::{Pattern, Specificity, specificity};
-use super::http::CompiledHttp;
+use super::placed::{CompiledMatch, placed};
 use super::route::Host;
 use super::routes::{Compiled, InForce, Routes};
 use super::stream::CompiledStream;
 use super::tls;
 use crate::snapshot::{HostTable, ListenerName, RouteKind, RouteName, TlsRule, VirtualHost};
+use crate::store::objects::Meta;
 
 /// By listener, whether it is served or not.
 #[derive(Debug, Default)]
@@ -28,6 +29,8 @@ pub(super) struct ListenerTable {
     /// Routes that are Accepted here.
     pub(super) routes: BTreeSet<RouteName>,
     pub(super) http: HostTable<Arc<VirtualHost>>,
+    /// Of GRPCRoutes.
+    pub(super) grpc: HostTable<Arc<VirtualHost>>,
     pub(super) tls: HostTable<Arc<TlsRule>>,
     /// TLSRoutes by effective hostname, each with the most specific of its own hostnames that leads there: one serves.
     rivals: BTreeMap<Pattern, Vec<(RouteName, Specificity)>>,
@@ -66,10 +69,11 @@ impl Tables {
             }
             let hosts = Hosts { before: strongest(hosts_before), after: strongest(hosts_after) };
             self.n_hosts_made += match name.kind {
-                RouteKind::Http => table.replace_http(&hosts, http(before), http(after)),
+                RouteKind::Grpc => replace_matches(&mut table.grpc, &hosts, matches(before), matches(after)),
+                RouteKind::Http => replace_matches(&mut table.http, &hosts, matches(before), matches(after)),
                 RouteKind::Tls => table.replace_tls(name, &hosts, routes),
-                // They have no hostnames to choose by, or are not served.
-                RouteKind::Grpc | RouteKind::Tcp | RouteKind::Udp => 0,
+                // They have no hostnames to choose by.
+                RouteKind::Tcp | RouteKind::Udp => 0,
             };
             if table.routes.is_empty() {
                 self.listeners.remove(listener);
@@ -107,10 +111,14 @@ fn strongest(hosts: Option<&[Host]>) -> BTreeMap<&Pattern, Specificity> {
     found
 }
 
-fn http(in_force: &InForce) -> Option<&CompiledHttp> {
+/// The matches of a route and what it is among the others.
+type Matches<'a> = (&'a [CompiledMatch], &'a Meta);
+
+fn matches(in_force: &InForce) -> Option<Matches<'_>> {
     match in_force.compiled.as_deref()? {
-        Compiled::Http(compiled) => Some(compiled),
-        Compiled::Grpc(_) | Compiled::Stream(_) => None,
+        Compiled::Grpc(compiled) => Some((&compiled.matches, &compiled.route.meta)),
+        Compiled::Http(compiled) => Some((&compiled.matches, &compiled.route.meta)),
+        Compiled::Stream(_) => None,
     }
 }
 
@@ -122,33 +130,6 @@ fn stream<'a>(routes: &'a Routes, name: &RouteName) -> Option<&'a CompiledStream
 }
 
 impl ListenerTable {
-    /// Returns how many hosts it touched.
-    fn replace_http(
-        &mut self,
-        hosts: &Hosts<'_>,
-        before: Option<&CompiledHttp>,
-        after: Option<&CompiledHttp>,
-    ) -> u64 {
-        let all = hosts.all();
-        for pattern in &all {
-            let known = self.http.at(pattern.as_deref()).cloned();
-            let mut host = known.as_deref().cloned().unwrap_or_default();
-            if let (Some(compiled), Some(original)) = (before, hosts.before.get(pattern)) {
-                for (order, one) in compiled.matches(*original) {
-                    host.remove(&order, &one.path);
-                }
-            }
-            if let (Some(compiled), Some(original)) = (after, hosts.after.get(pattern)) {
-                for (order, one) in compiled.matches(*original) {
-                    host.insert(order, one.clone());
-                }
-            }
-            let host = (!host.is_empty()).then(|| Arc::new(host));
-            put(&mut self.http, pattern, host);
-        }
-        all.len() as u64
-    }
-
     fn replace_tls(&mut self, name: &RouteName, hosts: &Hosts<'_>, routes: &Routes) -> u64 {
         let all = hosts.all();
         for pattern in &all {
@@ -166,6 +147,33 @@ impl ListenerTable {
         }
         all.len() as u64
     }
+}
+
+/// Returns how many hosts it touched.
+fn replace_matches(
+    table: &mut HostTable<Arc<VirtualHost>>,
+    hosts: &Hosts<'_>,
+    before: Option<Matches<'_>>,
+    after: Option<Matches<'_>>,
+) -> u64 {
+    let all = hosts.all();
+    for pattern in &all {
+        let known = table.at(pattern.as_deref()).cloned();
+        let mut host = known.as_deref().cloned().unwrap_or_default();
+        if let (Some((matches, route)), Some(original)) = (before, hosts.before.get(pattern)) {
+            for (order, one) in placed(matches, route, *original) {
+                host.remove(&order, &one.path);
+            }
+        }
+        if let (Some((matches, route)), Some(original)) = (after, hosts.after.get(pattern)) {
+            for (order, one) in placed(matches, route, *original) {
+                host.insert(order, one.clone());
+            }
+        }
+        let host = (!host.is_empty()).then(|| Arc::new(host));
+        put(table, pattern, host);
+    }
+    all.len() as u64
 }
 
 /// What is equal stays as it is, so that readers see at once that it does.

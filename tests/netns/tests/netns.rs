@@ -12,6 +12,8 @@ mod bad_input;
 mod bad_tls;
 #[path = "netns/http.rs"]
 mod http;
+#[path = "netns/http2.rs"]
+mod http2;
 #[path = "netns/https.rs"]
 mod https;
 #[path = "netns/lifecycle.rs"]

@@ -43,6 +43,11 @@ const GROUPS: &[Group] = &[
     },
     Group {
         purposes: &[Purpose::Test],
+        why: "clients and servers of HTTP/2 in the namespace tests",
+        packages: &["nghttp2-client", "nghttp2-server"],
+    },
+    Group {
+        purposes: &[Purpose::Test],
         why: "the virtual machines with other kernels",
         packages: &["qemu-system-x86", "busybox-static", "xz-utils", "zstd"],
     },

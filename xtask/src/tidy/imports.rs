@@ -41,6 +41,9 @@ const PURE: &[&str] = &[
     "gateway-agent/src/proxy/http/balance.rs",
     "gateway-agent/src/proxy/http/kept.rs",
     "gateway-agent/src/proxy/http/retry.rs",
+    "gateway-agent/src/proxy/http/h2/budget.rs",
+    "gateway-agent/src/proxy/message.rs",
+    "gateway-agent/src/proxy/message/",
     "gateway-agent/src/proxy/tls/hello.rs",
     "gateway-ebpf/common/src/",
 ];

@@ -5,6 +5,7 @@
 
 use super::error::BodyError;
 use super::limits::{CHUNK_EXTENSION_BYTES_SPARE, CHUNK_LINE_BYTES_MAX, TRAILER_BYTES_MAX};
+use crate::syntax::field::is_forbidden_trailer;
 
 /// What the next bytes of the input are: first `framing` of the transfer coding, then `data`.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
@@ -41,6 +42,8 @@ pub struct Decoder {
     data_bytes: u64,
     extension_bytes: u64,
     trailer_name: TrailerName,
+    /// The trailer section as it came, where somebody wants it.
+    section: Option<Vec<u8>>,
 }
 
 /// The beginning of a trailer's name in lower case: enough to know those that must not be there.
@@ -49,25 +52,6 @@ struct TrailerName {
     bytes: [u8; 20],
     length: usize,
 }
-
-/// RFC 9110 section 6.5.1: fields that frame, route, authenticate or control the connection may not be trailers.
-/// A server behind that merges trailers into the head would be led by them.
-const FORBIDDEN_TRAILERS: [&[u8]; 14] = [
-    b"authorization",
-    b"connection",
-    b"content-encoding",
-    b"content-length",
-    b"content-type",
-    b"cookie",
-    b"expect",
-    b"host",
-    b"keep-alive",
-    b"te",
-    b"trailer",
-    b"transfer-encoding",
-    b"upgrade",
-    b"via",
-];
 
 impl Default for Decoder {
     fn default() -> Self {
@@ -78,13 +62,24 @@ impl Default for Decoder {
             data_bytes: 0,
             extension_bytes: 0,
             trailer_name: TrailerName::default(),
+            section: None,
         }
     }
 }
 
 impl Decoder {
+    /// Keeps the trailer section, for those who send it on in another form.
+    pub fn keeping_trailers() -> Self {
+        Self { section: Some(Vec::new()), ..Self::default() }
+    }
+
     pub fn is_done(&self) -> bool {
         self.state == State::Done
+    }
+
+    /// The lines of the trailer section, of a decoder that keeps it; empty where there were none.
+    pub fn section(&self) -> &[u8] {
+        self.section.as_deref().unwrap_or_default()
     }
 
     /// Takes in the beginning of `input` up to the end of the first piece of data in it, or to the body's end. An
@@ -162,6 +157,9 @@ impl Decoder {
         if self.line_bytes > TRAILER_BYTES_MAX {
             return Err(BodyError::Trailer);
         }
+        if let Some(section) = &mut self.section {
+            section.push(byte);
+        }
         match (self.state, byte) {
             (State::TrailerStart, _) if is_token(byte) => {
                 self.trailer_name.length = 0;
@@ -190,7 +188,7 @@ impl TrailerName {
     }
 
     fn is_forbidden(&self) -> bool {
-        self.bytes.get(..self.length).is_some_and(|name| FORBIDDEN_TRAILERS.contains(&name))
+        self.bytes.get(..self.length).is_some_and(is_forbidden_trailer)
     }
 }
 

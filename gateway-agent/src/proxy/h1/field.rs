@@ -53,6 +53,12 @@ impl Span {
     }
 }
 
+/// Names and values of the fields that are forwarded.
+pub(super) fn kept<'a>(fields: &[Field], head: &'a [u8]) -> impl Iterator<Item = (&'a [u8], &'a [u8])> {
+    let kept = fields.iter().filter(|field| field.keep);
+    kept.map(|field| (field.name.bytes(head), field.value.bytes(head)))
+}
+
 /// The members of a comma-separated list, without white space and without empty members (RFC 9110 section 5.6.1).
 pub fn list(value: &[u8]) -> impl Iterator<Item = &[u8]> {
     value.split(|byte| *byte == b',').map(<[u8]>::trim_ascii).filter(|member| !member.is_empty())

@@ -32,6 +32,16 @@ pub enum MethodKind {
     Other,
 }
 
+impl MethodKind {
+    pub fn of(method: &str) -> Self {
+        match method {
+            "HEAD" => Self::Head,
+            "GET" | "OPTIONS" | "TRACE" | "PUT" | "DELETE" => Self::Idempotent,
+            _ => Self::Other,
+        }
+    }
+}
+
 /// One parsed head. Recycled: parsing the next one allocates only where that one is larger.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct RequestHead {
@@ -91,6 +101,15 @@ impl RequestHead {
         self.authority.or(self.host_field).map(|span| span.text(head))
     }
 
+    pub fn method<'a>(&self, head: &'a [u8]) -> &'a [u8] {
+        self.method.bytes(head)
+    }
+
+    /// Names and values of the fields that are passed on.
+    pub fn kept<'a>(&self, head: &'a [u8]) -> impl Iterator<Item = (&'a [u8], &'a [u8])> {
+        super::field::kept(&self.fields, head)
+    }
+
     pub fn path<'a>(&'a self, head: &'a [u8]) -> &'a str {
         if self.has_normal_path { &self.normal_path } else { self.raw_path.text(head) }
     }
@@ -105,11 +124,7 @@ impl RequestHead {
     }
 
     fn reset(&mut self, head: &[u8], method: &str) {
-        let method_kind = match method {
-            "HEAD" => MethodKind::Head,
-            "GET" | "OPTIONS" | "TRACE" | "PUT" | "DELETE" => MethodKind::Idempotent,
-            _ => MethodKind::Other,
-        };
+        let method_kind = MethodKind::of(method);
         self.fields.clear();
         self.host.clear();
         *self = Self {

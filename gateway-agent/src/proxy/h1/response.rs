@@ -58,6 +58,11 @@ impl ResponseHead {
         self.status < 200 && self.status != 101
     }
 
+    /// Names and values of the fields that are passed on.
+    pub fn kept<'a>(&self, head: &'a [u8]) -> impl Iterator<Item = (&'a [u8], &'a [u8])> {
+        super::field::kept(&self.fields, head)
+    }
+
     /// For a client of HTTP/1.0, which knows no transfer coding: the body is sent bare and ended by close.
     pub fn drop_coding(&mut self, head: &[u8]) {
         for field in &mut self.fields {

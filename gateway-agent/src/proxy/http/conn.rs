@@ -1,5 +1,6 @@
 //! One client connection: its requests one after the other, each routed by the newest snapshot.
 
+mod cross;
 mod forward;
 mod reply;
 mod route;
@@ -18,12 +19,13 @@ use super::client::{Client, Stream, TlsFacts};
 use super::clock::{Due, Timer};
 use super::decision::Decision;
 use super::error::{Kind, ProxyError};
+use super::h2;
 use super::limits::{HEAD_TIMEOUT, IDLE_TIMEOUT};
 use super::table::Table;
 use super::worker::{HttpWorker, Parts};
 use crate::metrics::ListenerCells;
 use crate::proxy::h1::{HeadError, Scanner};
-use crate::snapshot::{HttpVirtualListener, ListenerKey};
+use crate::snapshot::{BackendProtocol, HttpVirtualListener, ListenerKey};
 
 /// Serves one accepted connection to its end. Runs on the worker's thread, inside its `LocalSet`; dropping the
 /// future closes both sides at once.
@@ -37,6 +39,7 @@ pub async fn serve(
     let timer = worker.clock.timer();
     worker.start_ticking();
     let Client { stream, tls } = client;
+    let is_h2 = stream.has_chosen_h2();
     if stream.socket().set_nodelay(true).is_err() {
         // The client is gone already.
         return;
@@ -60,9 +63,16 @@ pub async fn serve(
         worker: &worker,
         cells,
     };
-    connection.run().await;
-    connection.buffer.release(&worker.buffers);
-    if let Some(cells) = &connection.cells {
+    let next = if is_h2 { Next::Http2 } else { connection.serve_requests().await };
+    let cells = connection.cells.clone();
+    if next == Next::Http2 {
+        // Its state is large, and most connections have none of it.
+        Box::pin(h2::serve(connection.into_h2())).await;
+    } else {
+        connection.end(next).await;
+        connection.buffer.release(&worker.buffers);
+    }
+    if let Some(cells) = &cells {
         cells.connections_active.sub(1);
     }
 }
@@ -71,6 +81,8 @@ pub async fn serve(
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 enum Next {
     Close,
+    /// The client speaks HTTP/2.
+    Http2,
     /// Close, but let the client read what it was sent while it is still sending.
     Linger,
     Request,
@@ -94,12 +106,23 @@ struct Connection<'a> {
 }
 
 impl Connection<'_> {
-    async fn run(&mut self) {
-        match self.serve_requests().await {
-            Next::Close | Next::Request => self.close().await,
+    async fn end(&mut self, next: Next) {
+        match next {
+            Next::Close | Next::Http2 | Next::Request => self.close().await,
             Next::Linger => self.linger().await,
             Next::Reset => self.reset(),
         }
+    }
+
+    fn into_h2(self) -> h2::Arrival {
+        let about = h2::About {
+            worker: self.worker.clone(),
+            key: self.key,
+            server_name: self.server_name,
+            client_text: self.client_text,
+            local_text: self.local_text,
+        };
+        h2::Arrival { stream: self.client, first: self.buffer, about, cells: self.cells, timer: self.timer }
     }
 
     /// Returns how the connection is to end.
@@ -144,6 +167,9 @@ impl Connection<'_> {
             Err(error) => return self.refuse(error, parts).await,
         };
         let head = self.buffer.data().get(place.clone()).unwrap_or_default();
+        if head == h2::PREFACE_HEAD && self.may_become_h2(&place) {
+            return Next::Http2;
+        }
         if let Err(error) = parts.request.parse(head) {
             return self.refuse(ProxyError::downstream(Kind::Head(error)), parts).await;
         }
@@ -153,12 +179,25 @@ impl Connection<'_> {
         };
         let routed = self.route(&table, parts, place.clone());
         let decision = self.decide(routed, parts, place.clone());
+        let message = match &decision {
+            Decision::Forward(target) if target.endpoints.protocol != BackendProtocol::Http1 => {
+                Some(self.message(parts, place.clone()))
+            }
+            _ => None,
+        };
         self.buffer.consume(place.end);
         if let Some(cells) = &self.cells {
             cells.received_bytes.add(place.len() as u64);
         }
         let cells = routed.rule.map(|rule| self.worker.tables.borrow().route_cells(&table, rule));
         match decision {
+            Decision::Forward(target) if let Some(message) = message => match message {
+                Ok(request) => {
+                    // Its state is large, and most connections have none of it.
+                    Box::pin(self.cross(&target, &request, parts, &cells.unwrap_or_default())).await
+                }
+                Err(error) => self.refuse(error, parts).await,
+            },
             Decision::Forward(target) => self.forward(&target, parts, &cells.unwrap_or_default()).await,
             Decision::Redirect(redirect, _) => {
                 self.answer(redirect.status, parts, cells.as_deref(), Before::default()).await
@@ -171,6 +210,11 @@ impl Connection<'_> {
                 self.answer(error.status().unwrap_or(500), parts, cells.as_deref(), Before::default()).await
             }
         }
+    }
+
+    /// By prior knowledge in clear, where nothing came before; by TLS the handshake decides.
+    fn may_become_h2(&self, place: &Range<usize>) -> bool {
+        place.start == 0 && self.server_name.is_none() && self.cells.is_none()
     }
 
     /// The place of a whole head in the buffer; `None`: the client closed or was idle.

@@ -7,6 +7,7 @@ use super::error::{Kind, ProxyError};
 use super::table::Table;
 use super::worker::HttpWorker;
 use crate::certificate::Certificate;
+use crate::proxy::message::grpc;
 use crate::snapshot::{
     Backend, BackendSecurity, Cors, EndpointSet, Filters, HttpAction, HttpRule, HttpVirtualListener, Mirror,
     Redirect, RequestView,
@@ -42,7 +43,14 @@ pub(super) struct Target<'t> {
 pub(super) struct Routed<'t> {
     pub(super) listener: Option<&'t Arc<HttpVirtualListener>>,
     pub(super) rule: Option<&'t Arc<HttpRule>>,
-    is_misdirected: bool,
+    failure: Option<Kind>,
+}
+
+/// What of a request's version bears on routing.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(super) enum Version {
+    H1,
+    H2,
 }
 
 /// The listener and the rule for a request. `server_name`: of the handshake, where there was one.
@@ -50,25 +58,46 @@ pub(super) fn route<'t, R: RequestView>(
     table: &'t Table,
     server_name: Option<&str>,
     host: &str,
-    view: &R,
+    (view, version): (&R, Version),
 ) -> Routed<'t> {
     let routed = match table.listener(server_name, host) {
-        Ok(listener) => {
-            let rule = listener.and_then(|listener| listener.find(host, view));
-            Routed { listener, rule, is_misdirected: false }
+        Ok(Some(listener)) => {
+            let (rule, failure) = rule(listener, host, view, version);
+            Routed { listener: Some(listener), rule, failure }
         }
-        Err(_misdirected) => Routed { is_misdirected: true, ..Routed::default() },
+        Ok(None) => Routed::default(),
+        Err(_misdirected) => Routed { failure: Some(Kind::Misdirected), ..Routed::default() },
     };
     let (method, path) = (view.method(), view.path());
     tracing::trace!(method, path, is_routed = routed.rule.is_some(), "request");
     routed
 }
 
+/// Calls of gRPC go by GRPCRoutes, and by HTTPRoutes where none of those is for them.
+fn rule<'t, R: RequestView>(
+    listener: &'t HttpVirtualListener,
+    host: &str,
+    view: &R,
+    version: Version,
+) -> (Option<&'t Arc<HttpRule>>, Option<Kind>) {
+    let is_call = || grpc::is_grpc(view.header("content-type"));
+    if version == Version::H2 && is_call() {
+        let call = listener.find_call(host, view);
+        return (call.or_else(|| listener.find(host, view)), None);
+    }
+    let rule = listener.find(host, view);
+    if rule.is_none() && is_call() && listener.find_call(host, view).is_some() {
+        // Its answer would have to end by trailers, which clients of HTTP/1 do not wait for.
+        return (None, Some(Kind::NeedsH2));
+    }
+    (rule, None)
+}
+
 impl<'t> Routed<'t> {
     /// What is to be done. Takes the next share of the rule's backends.
     pub(super) fn decide(self, worker: &HttpWorker) -> Decision<'t> {
         let Some(rule) = self.rule else {
-            let kind = if self.is_misdirected { Kind::Misdirected } else { Kind::NoRoute };
+            let kind = self.failure.unwrap_or(Kind::NoRoute);
             return Decision::Answer(ProxyError::internal(kind).status().unwrap_or(404));
         };
         let split = match &rule.action {

@@ -41,10 +41,14 @@ pub(super) enum Kind {
     Misdirected,
     #[error("the service has no usable endpoint")]
     NoEndpoint,
+    #[error("gRPC needs HTTP/2")]
+    NeedsH2,
     #[error("no route matches")]
     NoRoute,
     #[error("the request took longer than the route allows")]
     RequestTimeout,
+    #[error("the server refused the request before it began")]
+    Refused,
     #[error("more than {} interim answers", crate::proxy::h1::limits::INTERIM_RESPONSES_MAX)]
     TooManyInterim,
     #[error("an upgrade that was not asked for")]
@@ -91,18 +95,25 @@ impl ProxyError {
         match (self.source, self.kind) {
             (_, Kind::NoRoute) => Some(404),
             (_, Kind::Misdirected) => Some(421),
+            (_, Kind::NeedsH2) => Some(505),
             (_, Kind::InvalidBackend) => Some(500),
             (_, Kind::NoEndpoint) => Some(503),
             (_, Kind::BackendTimeout | Kind::RequestTimeout) => Some(504),
             (Source::Downstream, Kind::Head(error)) => Some(refusal(error)),
-            (Source::Downstream, Kind::Body(BodyError::Truncated) | Kind::Closed) => None,
+            (Source::Downstream, Kind::Body(BodyError::Truncated) | Kind::Closed | Kind::Refused) => None,
             (Source::Downstream, Kind::BodyStalled | Kind::HeadTimeout) => Some(408),
             (Source::Downstream, _) => Some(400),
             (Source::Internal, Kind::Aborted) => None,
             (Source::Internal, _) => Some(500),
             (Source::Upstream, Kind::BodyStalled | Kind::ConnectTimeout | Kind::HeadTimeout) => Some(504),
+            (Source::Upstream, Kind::Refused) => Some(503),
             (Source::Upstream, _) => Some(502),
         }
+    }
+
+    /// The server was asked and has not begun to answer.
+    pub(super) const fn is_without_answer(self) -> bool {
+        matches!((self.source, self.kind), (Source::Upstream, Kind::Closed | Kind::Refused))
     }
 }
 

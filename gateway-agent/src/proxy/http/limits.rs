@@ -96,6 +96,9 @@ pub(super) const SMALL_BUFFER_BYTES: usize = 8 * 1024;
 /// The buffer of a large head or a streaming body. 64 KiB reads measured 1.6 times the throughput of 16 KiB reads.
 pub(super) const LARGE_BUFFER_BYTES: usize = 64 * 1024;
 
+/// One piece of a body on its way between two versions: a frame of HTTP/2 by default, and what one read brings mostly.
+pub(super) const PIECE_BYTES_MAX: usize = 16 * 1024;
+
 /// Unused small buffers and parsed heads kept by a worker: 256 requests in flight at once without allocation, 4 MiB.
 pub(super) const SMALL_BUFFERS_KEPT_MAX: usize = 512;
 

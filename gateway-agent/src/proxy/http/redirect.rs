@@ -93,7 +93,8 @@ mod tests {
     fn listener(scheme: Scheme, port: u16) -> HttpVirtualListener {
         let gateway = ObjectName { namespace: "ns".into(), name: "gw".into() };
         let name = ListenerName::of_gateway(&gateway, &"web".into());
-        HttpVirtualListener { name, port, scheme, client_certificate: None, hosts: HostTable::default() }
+        let (hosts, grpc) = (HostTable::default(), HostTable::default());
+        HttpVirtualListener { name, port, scheme, client_certificate: None, hosts, grpc }
     }
 
     fn location(redirect: &Redirect, listener: &HttpVirtualListener, message: &str) -> String {

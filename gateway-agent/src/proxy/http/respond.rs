@@ -43,7 +43,7 @@ pub(super) fn append(
 }
 
 /// RFC 9110 section 15 and RFC 6585.
-const fn reason(status: u16) -> &'static str {
+pub(super) const fn reason(status: u16) -> &'static str {
     match status {
         200 => "OK",
         204 => "No Content",

@@ -4,6 +4,10 @@ mod bodies;
 mod cors;
 mod failures;
 mod filters;
+mod http2;
+mod http2_filters;
+mod http2_hostile;
+mod http2_servers;
 mod lifecycle;
 mod mirrors;
 mod requests;
@@ -25,9 +29,10 @@ use super::{Client, HttpWorker, serve};
 use crate::drain::Drain;
 use crate::metrics::Metrics;
 use crate::snapshot::{
-    Backend, BackendSecurity, EndpointSet, HostTable, HttpAction, HttpMatch, HttpRule, HttpTable,
-    HttpVirtualListener, Listener, ListenerKey, ListenerName, ObjectName, PathMatch, Protocol, Publisher,
-    Revision, RouteKind, RouteName, Scheme, Snapshot, Split, Transport, VirtualHost, WeightedBackend,
+    Backend, BackendProtocol, BackendSecurity, EndpointSet, HostTable, HttpAction, HttpMatch, HttpRule,
+    HttpTable, HttpVirtualListener, Listener, ListenerKey, ListenerName, ObjectName, PathMatch, Protocol,
+    Publisher, Revision, RouteKind, RouteName, Scheme, Snapshot, Split, Transport, VirtualHost,
+    WeightedBackend,
 };
 
 /// Far beyond what any test takes.
@@ -68,12 +73,18 @@ fn virtual_listener(hosts: HostTable<Arc<VirtualHost>>) -> HttpVirtualListener {
         scheme: Scheme::Http,
         client_certificate: None,
         hosts,
+        grpc: HostTable::default(),
     }
 }
 
 fn endpoints(weight: u32, addresses: &[SocketAddr]) -> WeightedBackend {
-    let security = BackendSecurity::Cleartext;
-    let set = EndpointSet { service: object("service"), port: 80, addresses: addresses.into(), security };
+    let set = EndpointSet {
+        service: object("service"),
+        port: 80,
+        protocol: BackendProtocol::Http1,
+        addresses: addresses.into(),
+        security: BackendSecurity::Cleartext,
+    };
     WeightedBackend::new(weight, Backend::Endpoints(Arc::new(set)))
 }
 
@@ -117,8 +128,12 @@ impl Lab {
     fn publish(&self, host: Option<&str>, matches: Vec<HttpMatch>) {
         let mut hosts = HostTable::default();
         hosts.insert(host, Arc::new(VirtualHost::new(matches)));
+        self.publish_listener(virtual_listener(hosts));
+    }
+
+    fn publish_listener(&self, listener: HttpVirtualListener) {
         let mut listeners = HostTable::default();
-        listeners.insert(None, Arc::new(virtual_listener(hosts)));
+        listeners.insert(None, Arc::new(listener));
         let table = HttpTable { listeners };
         let names = [listener_name()].into();
         let listener = Listener { key: key(), names, protocol: Protocol::Http(Arc::new(table)) };

@@ -3,6 +3,7 @@
 use std::future::poll_fn;
 use std::net::SocketAddr;
 use std::pin::pin;
+use std::rc::Rc;
 use std::sync::Arc;
 use std::task::Poll;
 
@@ -18,7 +19,7 @@ use crate::certificate::Certificate;
 use crate::metrics::RouteCells;
 use crate::proxy::stream;
 use crate::proxy::tls::{Application, Identity, Unspeakable};
-use crate::snapshot::EndpointSet;
+use crate::snapshot::{BackendProtocol, EndpointSet};
 
 /// A connection with one request's claim on it.
 pub(super) struct Upstream<'a> {
@@ -32,7 +33,7 @@ pub(super) struct Upstream<'a> {
 }
 
 /// Counts a request at its endpoint.
-struct Claim<'a> {
+pub(super) struct Claim<'a> {
     worker: &'a HttpWorker,
     endpoint: SocketAddr,
     health: Health,
@@ -45,6 +46,13 @@ impl Drop for Claim<'_> {
             worker.cells.endpoint_ejections.add(1);
             tracing::info!(upstream.addr = %endpoint, "endpoint left out for failing");
         }
+    }
+}
+
+impl Claim<'_> {
+    /// How the endpoint did.
+    pub(super) fn tell(&mut self, health: Health) {
+        self.health = health;
     }
 }
 
@@ -82,14 +90,11 @@ pub(super) async fn connect<'a>(
     timer: &Timer,
     cells: &RouteCells,
 ) -> Result<Upstream<'a>, ProxyError> {
-    let secure = worker.identities().towards(set, certificate, Application::Http);
-    let secure = secure.map_err(|Unspeakable| ProxyError::internal(Kind::InvalidBackend))?;
+    let secure = identity(worker, set, certificate)?;
     let identity = secure.as_ref().map_or(0, |identity| identity.number());
     let mut failure = ProxyError::internal(Kind::NoEndpoint);
     for _ in 0..how.n_connects_max {
-        let Some((index, endpoint)) = choose(worker, set, tried) else { break };
-        worker.pool.borrow_mut().begin(endpoint);
-        let mut claim = Claim { worker, endpoint, health: Health::Unknown };
+        let Some((index, endpoint, mut claim)) = claim(worker, set, tried) else { break };
         let kept =
             how.liveness.and_then(|liveness| worker.pool.borrow_mut().take(&endpoint, identity, liveness));
         if let Some(stream) = kept {
@@ -114,6 +119,17 @@ pub(super) async fn connect<'a>(
     Err(failure)
 }
 
+/// The endpoint that the request is to go to, and a claim on it.
+pub(super) fn claim<'a>(
+    worker: &'a HttpWorker,
+    set: &EndpointSet,
+    tried: &Tried,
+) -> Option<(usize, SocketAddr, Claim<'a>)> {
+    let (index, endpoint) = choose(worker, set, tried)?;
+    worker.pool.borrow_mut().begin(endpoint);
+    Some((index, endpoint, Claim { worker, endpoint, health: Health::Unknown }))
+}
+
 fn choose(worker: &HttpWorker, set: &EndpointSet, tried: &Tried) -> Option<(usize, SocketAddr)> {
     let mut random = worker.random.get();
     let pool = worker.pool.borrow();
@@ -135,7 +151,22 @@ fn choose(worker: &HttpWorker, set: &EndpointSet, tried: &Tried) -> Option<(usiz
     set.addresses.get(index).map(|endpoint| (index, *endpoint))
 }
 
-async fn open(
+/// As whom the endpoints are spoken to; `None`: in clear.
+pub(super) fn identity(
+    worker: &HttpWorker,
+    set: &EndpointSet,
+    certificate: Option<&Arc<Certificate>>,
+) -> Result<Option<Rc<Identity>>, ProxyError> {
+    let application = match set.protocol {
+        BackendProtocol::Http1 => Application::Http,
+        BackendProtocol::Http2 => Application::Http2,
+    };
+    let identity = worker.identities().towards(set, certificate, application);
+    identity.map_err(|Unspeakable| ProxyError::internal(Kind::InvalidBackend))
+}
+
+/// A new connection, within the deadline.
+pub(super) async fn open(
     endpoint: SocketAddr,
     secure: Option<&Identity>,
     timer: &Timer,

@@ -9,6 +9,7 @@ use tokio::time::Instant;
 use super::balance::{Random, Shares};
 use super::buffer::{Buffer, Buffers};
 use super::clock::Clock;
+use super::h2::Links;
 use super::kept::Total;
 use super::limits::{POOL_IDLE_TIMEOUT, SMALL_BUFFERS_KEPT_MAX, SWEEP_TICKS, TICK};
 use super::mirror::Copy;
@@ -29,6 +30,7 @@ pub struct HttpWorker {
     pub(super) buffers: Buffers,
     pub(super) pool: RefCell<Pool>,
     identities: Identities,
+    pub(super) links: Links,
     pub(super) tables: RefCell<Tables>,
     pub(super) shares: Cell<Shares>,
     pub(super) random: Cell<Random>,
@@ -70,6 +72,7 @@ impl HttpWorker {
             pool: RefCell::default(),
             cells: metrics.worker(),
             identities: Identities::default(),
+            links: Links::default(),
             tables: RefCell::new(Tables::new(reader, metrics)),
             shares: Cell::new(Shares::new(seed)),
             random: Cell::new(Random::new(seed)),

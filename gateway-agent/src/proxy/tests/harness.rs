@@ -17,10 +17,10 @@ use crate::proxy::limits::Budget;
 use crate::proxy::steering::Steering;
 use crate::proxy::{Proxy, ProxyConfig, ProxyError, Timeouts};
 use crate::snapshot::{
-    Backend, BackendSecurity, EndpointSet, HostTable, HttpAction, HttpMatch, HttpRule, HttpTable,
-    HttpVirtualListener, L4Service, Listener, ListenerKey, ListenerName, Maglev, ObjectName, PathMatch,
-    Protocol, Publisher, Revision, RouteKind, RouteName, Scheme, Snapshot, Split, TlsMode, TlsRule, TlsTable,
-    TlsTerms, TlsVirtualListener, Transport, VirtualHost, WeightedBackend,
+    Backend, BackendProtocol, BackendSecurity, EndpointSet, HostTable, HttpAction, HttpMatch, HttpRule,
+    HttpTable, HttpVirtualListener, L4Service, Listener, ListenerKey, ListenerName, Maglev, ObjectName,
+    PathMatch, Protocol, Publisher, Revision, RouteKind, RouteName, Scheme, Snapshot, Split, TlsMode,
+    TlsRule, TlsTable, TlsTerms, TlsVirtualListener, Transport, VirtualHost, WeightedBackend,
 };
 use crate::status::{Applied, Served};
 
@@ -163,7 +163,13 @@ pub(super) fn udp(key: ListenerKey, targets: &[SocketAddr]) -> Listener {
 
 fn endpoints(addresses: &[SocketAddr], security: BackendSecurity) -> Backend {
     let (service, addresses) = (object("backend"), addresses.into());
-    Backend::Endpoints(Arc::new(EndpointSet { service, port: 80, addresses, security }))
+    Backend::Endpoints(Arc::new(EndpointSet {
+        service,
+        port: 80,
+        protocol: BackendProtocol::Http1,
+        addresses,
+        security,
+    }))
 }
 
 /// A TLS listener of mode Terminate beside one that passes on, both of one port.
@@ -353,5 +359,6 @@ fn http_listener(
     };
     let mut hosts = HostTable::default();
     hosts.insert(None, Arc::new(VirtualHost::new(vec![every])));
-    HttpVirtualListener { name, port: key.port.get(), scheme, client_certificate, hosts }
+    let grpc = HostTable::default();
+    HttpVirtualListener { name, port: key.port.get(), scheme, client_certificate, hosts, grpc }
 }

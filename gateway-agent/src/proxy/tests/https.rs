@@ -328,9 +328,9 @@ async fn failed_handshakes_end_and_are_counted_by_reason() {
     let (_, other) = certificate(&["a.example.com"]);
     assert!(try_shake(address, "a.example.com", &Arc::new(client(&[&other]))).await.is_err());
     // Nothing in common after the handshake.
-    let mut h2_only = client(&[&der]);
-    h2_only.alpn_protocols = vec![b"h2".to_vec()];
-    assert!(try_shake(address, "a.example.com", &Arc::new(h2_only)).await.is_err());
+    let mut old = client(&[&der]);
+    old.alpn_protocols = vec![b"spdy/3".to_vec()];
+    assert!(try_shake(address, "a.example.com", &Arc::new(old)).await.is_err());
     // No certificate.
     assert!(try_shake(address, "bare.example.com", &Arc::new(client(&[&der]))).await.is_err());
     // A hello and then silence, or the end.

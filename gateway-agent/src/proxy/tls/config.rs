@@ -24,22 +24,26 @@ use crate::snapshot::TlsTerms;
 /// What is spoken within TLS.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
 pub(in crate::proxy) enum Application {
+    /// Towards backends HTTP/1.1.
     Http,
+    /// The version of that number alone.
+    Http2,
     /// Bytes that are passed on: whatever client and backend agree upon.
     Opaque,
 }
 
 /// The versions of HTTP, the preferred one first.
-const HTTP: [&[u8]; 1] = [b"http/1.1"];
+const HTTP: [&[u8]; 2] = [b"h2", b"http/1.1"];
 
-/// The same towards backends.
-const HTTP_UPSTREAM: [&[u8]; 1] = [b"http/1.1"];
+/// What a backend is asked for: what its Service says that it speaks.
+const HTTP_1: [&[u8]; 1] = [b"http/1.1"];
+const HTTP_2: [&[u8]; 1] = [b"h2"];
 
 impl Application {
     /// What a client may ask for; none: whatever it asks for is not answered.
     fn protocols(self) -> Vec<Vec<u8>> {
         match self {
-            Self::Http => HTTP.iter().map(|protocol| protocol.to_vec()).collect(),
+            Self::Http | Self::Http2 => HTTP.iter().map(|protocol| protocol.to_vec()).collect(),
             Self::Opaque => Vec::new(),
         }
     }
@@ -47,7 +51,8 @@ impl Application {
     /// What a backend is asked for.
     pub(super) fn upstream_protocols(self) -> Vec<Vec<u8>> {
         match self {
-            Self::Http => HTTP_UPSTREAM.iter().map(|protocol| protocol.to_vec()).collect(),
+            Self::Http => HTTP_1.iter().map(|protocol| protocol.to_vec()).collect(),
+            Self::Http2 => HTTP_2.iter().map(|protocol| protocol.to_vec()).collect(),
             Self::Opaque => Vec::new(),
         }
     }

@@ -21,6 +21,7 @@ pub struct VirtualHost {
     /// Those with an expression for a path, in order: each is looked at, so that they cost what they are many. A change
     /// copies the list.
     regex: Candidates,
+    method: SharedMap<Candidates>,
     /// Bytes of the longest prefix: longer beginnings of a request's path need no look.
     prefix_bytes_max: usize,
 }
@@ -64,6 +65,7 @@ impl VirtualHost {
     pub fn insert(&mut self, order: MatchOrder, found: HttpMatch) {
         let (paths, path) = match &found.path {
             PathMatch::Exact(path) => (&mut self.exact, path.clone()),
+            PathMatch::Method(method) => (&mut self.method, method.clone()),
             PathMatch::Prefix(path) => {
                 self.prefix_bytes_max = self.prefix_bytes_max.max(path.len());
                 (&mut self.prefix, path.clone())
@@ -82,6 +84,7 @@ impl VirtualHost {
     pub fn remove(&mut self, order: &MatchOrder, path: &PathMatch) {
         let (paths, path) = match path {
             PathMatch::Exact(path) => (&mut self.exact, path),
+            PathMatch::Method(method) => (&mut self.method, method),
             PathMatch::Prefix(path) => (&mut self.prefix, path),
             PathMatch::Regex(_) => {
                 self.regex = without(&self.regex, order);
@@ -102,12 +105,12 @@ impl VirtualHost {
     }
 
     pub fn is_empty(&self) -> bool {
-        self.exact.is_empty() && self.prefix.is_empty() && self.regex.is_empty()
+        self.exact.is_empty() && self.prefix.is_empty() && self.method.is_empty() && self.regex.is_empty()
     }
 
     /// All matches, in order. For those who look at the whole: it sorts.
     pub fn matches(&self) -> Vec<&HttpMatch> {
-        let all = self.exact.iter().chain(self.prefix.iter());
+        let all = self.exact.iter().chain(self.prefix.iter()).chain(self.method.iter());
         let all = all.flat_map(|(_, candidates)| candidates.iter());
         let mut all: Vec<&Candidate> = all.chain(self.regex.iter()).collect();
         all.sort_unstable_by(|one, other| one.order.cmp(&other.order));
@@ -123,10 +126,17 @@ impl VirtualHost {
     /// The first match whose path holds for `path` and that `holds` otherwise.
     pub(super) fn first(&self, path: &str, holds: impl Fn(&HttpMatch) -> bool) -> Option<&HttpMatch> {
         let mut best = earlier(None, self.exact.get(path), &holds);
+        if !self.method.is_empty()
+            && let Some(("", call)) = path.split_once('/')
+            && let Some((service, method)) = call.split_once('/')
+            && !service.is_empty()
+        {
+            best = earlier(best, self.method.get(method), &holds);
+        }
         if !self.regex.is_empty() {
             best = earlier(best, Some(&self.regex), |found: &HttpMatch| match &found.path {
                 PathMatch::Regex(pattern) => pattern.matches(path.as_bytes()) && holds(found),
-                PathMatch::Exact(_) | PathMatch::Prefix(_) => false,
+                PathMatch::Exact(_) | PathMatch::Method(_) | PathMatch::Prefix(_) => false,
             });
         }
         if !self.prefix.is_empty() {

@@ -58,6 +58,10 @@ fn found_by_reading(matches: &[HttpMatch], request: &Request) -> Option<u16> {
     let holds = |candidate: &&HttpMatch| {
         let path_holds = match &candidate.path {
             PathMatch::Exact(path) => request.path == **path,
+            PathMatch::Method(method) => {
+                let segments: Vec<&str> = request.path.split('/').collect();
+                matches!(segments[..], ["", service, last] if !service.is_empty() && last == &**method)
+            }
             PathMatch::Prefix(prefix) => {
                 let rest = request.path.strip_prefix(&**prefix);
                 rest.is_some_and(|rest| rest.is_empty() || rest.starts_with('/'))

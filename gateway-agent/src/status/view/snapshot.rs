@@ -131,7 +131,7 @@ fn http_hosts(table: &HttpTable) -> Vec<HostView> {
 }
 
 fn listener_hosts(listener: &HttpVirtualListener) -> impl Iterator<Item = HostView> {
-    listener.hosts.iter().map(|(hostname, virtual_host)| HostView {
+    listener.hosts.iter().chain(listener.grpc.iter()).map(|(hostname, virtual_host)| HostView {
         listener: listener.name.to_string(),
         hostname: hostname.unwrap_or_else(|| "*".into()),
         matches: virtual_host.matches().into_iter().map(match_view).collect(),
@@ -175,6 +175,7 @@ fn sorted(mut hosts: Vec<HostView>) -> Vec<HostView> {
 fn match_view(one: &HttpMatch) -> MatchView {
     let mut conditions = vec![match &one.path {
         PathMatch::Exact(path) => format!("Exact {path}"),
+        PathMatch::Method(method) => format!("Method {method}"),
         PathMatch::Prefix(prefix) if prefix.is_empty() => "PathPrefix /".into(),
         PathMatch::Prefix(prefix) => format!("PathPrefix {prefix}"),
         PathMatch::Regex(pattern) => format!("RegularExpression {}", pattern.text()),

@@ -24,7 +24,7 @@ fn outcome(done: &Translation) -> (String, String) {
 fn invalid_references_have_the_reason_of_the_spec() {
     let external = json!({"type": "ExternalName", "externalName": "example.com",
         "ports": [{"name": "main", "port": 80}]});
-    let h2c = json!({"ports": [{"name": "main", "port": 80, "appProtocol": "kubernetes.io/h2c"}]});
+    let https = json!({"ports": [{"name": "main", "port": 80, "appProtocol": "https"}]});
     for (backend_ref, reason) in [
         (json!({"name": "absent", "port": 80}), "BackendNotFound"),
         (json!({"name": "web", "port": 81}), "BackendNotFound"),
@@ -32,14 +32,14 @@ fn invalid_references_have_the_reason_of_the_spec() {
         (json!({"name": "web", "port": 80, "kind": "Pod"}), "InvalidKind"),
         (json!({"name": "web", "port": 80, "group": "example.com"}), "InvalidKind"),
         (json!({"name": "external", "port": 80}), "InvalidKind"),
-        (json!({"name": "h2c", "port": 80}), "UnsupportedProtocol"),
+        (json!({"name": "https", "port": 80}), "UnsupportedProtocol"),
         (json!({"name": "web", "port": 80, "namespace": "elsewhere"}), "RefNotPermitted"),
     ] {
         let mut objects = vec![
             http_gateway(),
             to_backends(json!([backend_ref.clone(), {"name": "web", "port": 80}])),
             with_spec("Service", "external", external.clone()),
-            with_spec("Service", "h2c", h2c.clone()),
+            with_spec("Service", "https", https.clone()),
         ];
         objects.extend(backend("web", &["10.0.0.1"]));
         let expected = ("invalid x1, 10.0.0.1:8080 x1".into(), format!("False/{reason}"));
@@ -57,8 +57,8 @@ fn transport_of_the_service_port_must_be_the_routes() {
 }
 
 #[test]
-fn app_protocols_of_http_1_are_served() {
-    for app_protocol in ["http", "HTTP", "kubernetes.io/ws"] {
+fn app_protocols_of_http_in_clear_are_served() {
+    for app_protocol in ["http", "HTTP", "kubernetes.io/ws", "kubernetes.io/h2c"] {
         let ports = json!({"ports": [{"name": "main", "port": 80, "appProtocol": app_protocol}]});
         let done = run(&[http_gateway(), http_route("r", &[], &["web"]), with_spec("Service", "web", ports)]);
         assert_eq!(outcome(&done), ("empty x1".into(), "True/ResolvedRefs".into()), "{app_protocol}");

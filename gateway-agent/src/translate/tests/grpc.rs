@@ -1,24 +1,173 @@
-//! GRPCRoute: attached and resolved like any other, and told that it is not served.
+//! GRPCRoute: what calls it serves, and what it is told.
 
 use serde_json::json;
 
-use super::scenario::{route, run};
-use crate::store::testing::{backend, gateway};
+use super::scenario::{Request, route, run};
+use crate::api::Object;
+use crate::snapshot::{Backend, BackendProtocol, HttpAction, HttpRule, HttpVirtualListener};
+use crate::store::testing::{backend, gateway, with_spec};
+use crate::translate::Translation;
+
+/// A call as the proxy sees it.
+fn call<'a>(path: &'a str, headers: &'a [(&'a str, &'a str)]) -> Request<'a> {
+    Request { path, method: "POST", headers }
+}
+
+fn web() -> Object {
+    gateway("gw", json!([{"name": "http", "protocol": "HTTP", "port": 80}]))
+}
+
+fn listener<'a>(done: &'a Translation, host: &str) -> &'a HttpVirtualListener {
+    done.http("tcp/*:80").listeners.lookup(host).unwrap()
+}
+
+/// `NAME:RULE` of what serves the call.
+fn served(done: &Translation, host: &str, path: &str, headers: &[(&str, &str)]) -> Option<String> {
+    let rule = listener(done, host).find_call(host, &call(path, headers))?;
+    Some(format!("{}:{}", rule.route.object.name, rule.index))
+}
 
 #[test]
-fn it_is_not_accepted_for_want_of_a_data_path_and_its_references_are_judged() {
-    let rules = json!([{"backendRefs": [{"name": "s", "port": 80}, {"name": "absent", "port": 80}]}]);
+fn service_and_method_are_matched_and_the_longer_service_comes_first() {
+    let rules = json!([
+        {"backendRefs": [{"name": "s", "port": 80}]},
+        {"matches": [{"method": {"method": "Echo"}}]},
+        {"matches": [{"method": {"service": "a.B"}}]},
+        {"matches": [{"method": {"service": "a.B", "method": "Echo"}}]},
+        {"matches": [{"method": {"service": "a.B", "method": "Echo"}, "headers": [{"name": "X-V", "value": "2"}]}]},
+    ]);
+    let done = run(&[web(), route("GRPCRoute", "r", json!({ "rules": rules }))]);
+    for (path, headers, rule) in [
+        ("/a.B/Echo", &[][..], 3),
+        ("/a.B/Echo", &[("x-v", "2")], 4),
+        ("/a.B/echo", &[], 2),
+        ("/a.B/Other", &[], 2),
+        ("/a.Bc/Echo", &[], 1),
+        ("/x/y/Echo", &[], 0),
+        ("/x/y", &[], 0),
+    ] {
+        assert_eq!(served(&done, "any", path, headers), Some(format!("r:{rule}")), "{path}");
+    }
+    assert_eq!(done.parent("GRPCRoute", "r", 0, "Accepted"), "True/Accepted");
+    assert_eq!((done.attached("gw", "http"), done.kinds("gw", "http")), (1, vec!["HTTPRoute", "GRPCRoute"]));
+}
+
+#[test]
+fn hostname_outranks_the_match_and_falls_through() {
+    let rule = |method: &str| json!([{"matches": [{"method": {"service": "a", "method": method}}]}]);
+    let done = run(&[
+        web(),
+        route("GRPCRoute", "wide", json!({"hostnames": ["*.example"], "rules": rule("M")})),
+        route(
+            "GRPCRoute",
+            "exact",
+            json!({"hostnames": ["a.example"], "rules": [{"matches": [{"method": {"service": "a"}}]}]}),
+        ),
+        route("GRPCRoute", "other", json!({"hostnames": ["*.example"], "rules": rule("N")})),
+    ]);
+    assert_eq!(served(&done, "a.example", "/a/M", &[]).as_deref(), Some("exact:0"));
+    assert_eq!(served(&done, "b.example", "/a/M", &[]).as_deref(), Some("wide:0"));
+    assert_eq!(served(&done, "b.example", "/a/N", &[]).as_deref(), Some("other:0"));
+    assert_eq!(served(&done, "b.example", "/a/O", &[]), None);
+    assert_eq!(served(&done, "example", "/a/M", &[]), None);
+}
+
+#[test]
+fn rules_of_both_kinds_of_one_hostname_are_kept_apart() {
+    let done = run(&[
+        web(),
+        route("GRPCRoute", "r", json!({"rules": [{"matches": [{"method": {"service": "a"}}]}]})),
+        route("HTTPRoute", "r", json!({"rules": [{"backendRefs": []}]})),
+    ]);
+    assert_eq!(served(&done, "any", "/a/M", &[]).as_deref(), Some("r:0"));
+    assert_eq!(served(&done, "any", "/b/M", &[]), None);
+    assert_eq!(done.get("any", "/a/M"), "500");
+    for kind in ["GRPCRoute", "HTTPRoute"] {
+        assert_eq!(done.parent(kind, "r", 0, "Accepted"), "True/Accepted");
+    }
+}
+
+// The proxy speaks HTTP/2 to them also where the Service says nothing.
+#[test]
+fn its_backends_speak_h2c_unless_they_say_otherwise() {
+    for (protocol, expected) in [
+        (json!(null), "True/ResolvedRefs"),
+        (json!("kubernetes.io/h2c"), "True/ResolvedRefs"),
+        (json!("grpc"), "True/ResolvedRefs"),
+        (json!("http"), "False/UnsupportedProtocol"),
+        (json!("kubernetes.io/ws"), "False/UnsupportedProtocol"),
+    ] {
+        let ports = json!({"ports": [{"name": "main", "port": 80, "appProtocol": protocol}]});
+        let rules = json!([{"backendRefs": [{"name": "s", "port": 80}]}]);
+        let done = run(&[
+            web(),
+            route("GRPCRoute", "r", json!({ "rules": rules })),
+            with_spec("Service", "s", ports),
+        ]);
+        assert_eq!(done.parent("GRPCRoute", "r", 0, "ResolvedRefs"), expected, "{protocol}");
+    }
+}
+
+#[test]
+fn one_service_may_be_spoken_to_in_two_ways() {
+    let rules = json!([{"backendRefs": [{"name": "s", "port": 80}]}]);
     let mut objects = vec![
-        gateway("gw", json!([{"name": "http", "protocol": "HTTP", "port": 80}])),
+        web(),
         route("GRPCRoute", "r", json!({ "rules": rules })),
+        route("HTTPRoute", "r", json!({ "rules": rules })),
     ];
     objects.extend(backend("s", &["10.0.0.1"]));
     let done = run(&objects);
-    assert_eq!(done.parent("GRPCRoute", "r", 0, "Accepted"), "False/UnsupportedValue");
-    assert_eq!(done.parent("GRPCRoute", "r", 0, "ResolvedRefs"), "False/BackendNotFound");
-    assert!(done.complaint("GRPCRoute", "r").contains("not served by this version"));
-    assert_eq!((done.attached("gw", "http"), done.kinds("gw", "http")), (0, vec!["HTTPRoute"]));
-    assert_eq!(done.get("any", "/"), "404");
+    let listener = listener(&done, "any");
+    let call = call("/a/b", &[]);
+    assert_eq!(protocol(listener.find_call("any", &call).unwrap()), BackendProtocol::Http2);
+    assert_eq!(protocol(listener.find("any", &call).unwrap()), BackendProtocol::Http1);
+}
+
+fn protocol(rule: &HttpRule) -> BackendProtocol {
+    let HttpAction::Forward(split) = &rule.action else { panic!("{rule:?}") };
+    let Backend::Endpoints(set) = &split.backends[0].backend else { panic!("{rule:?}") };
+    set.protocol
+}
+
+#[test]
+fn what_is_not_supported_is_said_and_not_passed_over() {
+    let mirror = json!({"type": "RequestMirror", "requestMirror": {"backendRef": {"name": "s", "port": 80}}});
+    let set_host = json!({"type": "RequestHeaderModifier", "requestHeaderModifier": {"set": [{"name": "host", "value": "x"}]}});
+    for (rule, what, expected) in [
+        (
+            json!({"matches": [{"method": {"type": "RegularExpression", "service": "a.*"}}]}),
+            "matches[0].method",
+            None,
+        ),
+        (
+            json!({"matches": [{"headers": [{"type": "RegularExpression", "name": "a", "value": "b"}]}]}),
+            "matches[0].headers",
+            None,
+        ),
+        (json!({"filters": [mirror]}), "filters[0] (RequestMirror)", Some("r:0")),
+        (json!({"filters": [set_host]}), "filters[0] (RequestHeaderModifier: header host", Some("r:0")),
+        (
+            json!({"backendRefs": [{"name": "s", "port": 80, "filters": [mirror]}]}),
+            "backendRefs[0].filters (RequestMirror)",
+            Some("r:0"),
+        ),
+    ] {
+        let mut objects = vec![web(), route("GRPCRoute", "r", json!({"rules": [rule]}))];
+        objects.extend(backend("s", &["10.0.0.1"]));
+        let done = run(&objects);
+        assert_eq!(done.parent("GRPCRoute", "r", 0, "Accepted"), "False/UnsupportedValue", "{what}");
+        assert!(done.complaint("GRPCRoute", "r").contains(what), "{}", done.complaint("GRPCRoute", "r"));
+        // Not in force, for nothing of it could be.
+        assert_eq!(served(&done, "any", "/a/b", &[]), None, "{what}");
+        let with_good = json!({"rules": [rule, {"matches": [{"method": {"service": "good"}}]}]});
+        let mut objects = vec![web(), route("GRPCRoute", "r", with_good)];
+        objects.extend(backend("s", &["10.0.0.1"]));
+        let done = run(&objects);
+        assert_eq!(done.parent("GRPCRoute", "r", 0, "Accepted"), "True/Accepted", "{what}");
+        assert_eq!(served(&done, "any", "/a/b", &[]).as_deref(), expected, "{what}");
+        assert_eq!(served(&done, "any", "/good/b", &[]).as_deref(), Some("r:1"), "{what}");
+    }
 }
 
 #[test]
@@ -51,7 +200,7 @@ fn references_of_its_filters_are_judged() {
         ),
     ] {
         let mut objects = vec![
-            gateway("gw", json!([{"name": "http", "protocol": "HTTP", "port": 80}])),
+            web(),
             route(
                 "GRPCRoute",
                 "r",
@@ -61,17 +210,4 @@ fn references_of_its_filters_are_judged() {
         objects.extend(backend("s", &["10.0.0.1"]));
         assert_eq!(run(&objects).parent("GRPCRoute", "r", 0, "ResolvedRefs"), expected);
     }
-}
-
-// The proxy speaks HTTP/1.1 only, which is the HTTPRoute's concern.
-#[test]
-fn its_backends_may_speak_h2c() {
-    let ports = json!({"ports": [{"name": "main", "port": 80, "appProtocol": "kubernetes.io/h2c"}]});
-    let rules = json!([{"backendRefs": [{"name": "s", "port": 80}]}]);
-    let done = run(&[
-        gateway("gw", json!([{"name": "http", "protocol": "HTTP", "port": 80}])),
-        route("GRPCRoute", "r", json!({ "rules": rules })),
-        crate::store::testing::with_spec("Service", "s", ports),
-    ]);
-    assert_eq!(done.parent("GRPCRoute", "r", 0, "ResolvedRefs"), "True/ResolvedRefs");
 }

@@ -48,7 +48,7 @@ fn https_is_terminated_and_routed_like_http() {
     assert_eq!(presented(&done, "any.example"), ["a.example", "b.example"]);
     assert_eq!(done.request("tcp/*:443", "GET", "a.example", "/", &[]), "10.0.0.1:8080 x1");
     assert_eq!(done.request("tcp/*:443", "GET", "b.example", "/", &[]), "404");
-    assert_eq!((done.attached("gw", "web"), done.kinds("gw", "web")), (1, vec!["HTTPRoute"]));
+    assert_eq!((done.attached("gw", "web"), done.kinds("gw", "web")), (1, vec!["HTTPRoute", "GRPCRoute"]));
 }
 
 // O38: one bad certificate of several.

@@ -166,7 +166,7 @@ fn routes_name_the_set_and_the_gateway_apart() {
         |section: &str| done.status("ListenerSet", "set").scope(&Scope::Listener(section.into())).cloned();
     assert_eq!(scope("own").map(|scope| scope.attached_routes), Some(0));
     let more = scope("more").expect("an entry");
-    assert_eq!((more.attached_routes, more.supported_kinds), (1, vec!["HTTPRoute"]));
+    assert_eq!((more.attached_routes, more.supported_kinds), (1, vec!["HTTPRoute", "GRPCRoute"]));
 }
 
 #[test]

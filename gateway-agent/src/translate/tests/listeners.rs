@@ -193,7 +193,7 @@ fn supported_kinds_follow_protocol_and_allowed_kinds() {
                 "allowedRoutes": allowed(json!([{"kind": "HTTPRoute", "group": "example.com"}]))},
         ]),
     )]);
-    assert_eq!(done.kinds("gw", "http"), ["HTTPRoute"]);
+    assert_eq!(done.kinds("gw", "http"), ["HTTPRoute", "GRPCRoute"]);
     assert_eq!(done.kinds("gw", "tls"), ["TLSRoute"]);
     assert_eq!(done.kinds("gw", "mixed"), ["HTTPRoute"]);
     assert!(done.kinds("gw", "none").is_empty());

@@ -308,7 +308,7 @@ impl Connection<'_> {
         .await
     }
 
-    fn finish(&self, report: Report, parts: &Parts, cells: &RouteCells) -> Next {
+    pub(super) fn finish(&self, report: Report, parts: &Parts, cells: &RouteCells) -> Next {
         self.count(report.status.unwrap_or(0), parts, Some(cells), report.moved);
         match report.persistence {
             Persistence::Implied | Persistence::KeepAlive => Next::Request,
@@ -318,7 +318,7 @@ impl Connection<'_> {
     }
 
     /// The exchange failed: an answer where the client has not begun to get one, else an end it cannot mistake.
-    async fn broken(
+    pub(super) async fn broken(
         &mut self,
         error: ProxyError,
         report: Report,

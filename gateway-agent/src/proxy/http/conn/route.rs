@@ -2,7 +2,7 @@
 
 use std::ops::Range;
 
-use super::super::decision::{self, Decision, Routed, Target};
+use super::super::decision::{self, Decision, Routed, Target, Version};
 use super::super::mirror::Copy;
 use super::super::redirect;
 use super::super::table::Table;
@@ -16,7 +16,8 @@ impl Connection<'_> {
     pub(super) fn route<'t>(&mut self, table: &'t Table, parts: &Parts, place: Range<usize>) -> Routed<'t> {
         let head = self.buffer.data().get(place).unwrap_or_default();
         let view = parts.request.view(head);
-        let routed = decision::route(table, self.server_name.as_deref(), parts.request.host(), &view);
+        let routed =
+            decision::route(table, self.server_name.as_deref(), parts.request.host(), (&view, Version::H1));
         if self.cells.is_none() {
             self.count_connection(table, routed.listener);
         }

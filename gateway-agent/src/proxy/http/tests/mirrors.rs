@@ -7,6 +7,7 @@ fn mirror(addresses: &[SocketAddr], numerator: u32, denominator: u32) -> Mirror 
     let set = EndpointSet {
         service: object("mirror"),
         port: 80,
+        protocol: BackendProtocol::Http1,
         addresses: addresses.into(),
         security: BackendSecurity::Cleartext,
     };

@@ -59,7 +59,7 @@ fn what_is_no_request_is_refused_with_its_status() {
             ("GET / HTTP/1.1\nHost: a\n\n", 400),
             ("GET /%00 HTTP/1.1\r\nHost: a\r\n\r\n", 400),
             ("CONNECT a:443 HTTP/1.1\r\nHost: a:443\r\n\r\n", 501),
-            ("PRI * HTTP/2.0\r\n\r\nSM\r\n\r\n", 505),
+            ("PRI * HTTP/2.0\r\nHost: a\r\n\r\n", 505),
             ("POST / HTTP/1.1\r\nHost: a\r\nExpect: x\r\nContent-Length: 1\r\n\r\n", 417),
             (&long_line, 414),
             (&large, 431),

@@ -1,0 +1,120 @@
+//! Messages as HTTP/1 and HTTP/2 send them on.
+
+use http::header::{CONTENT_LENGTH, HOST, HeaderMap, HeaderName, HeaderValue, TE, TRANSFER_ENCODING};
+use http::uri::{Authority, PathAndQuery, Scheme};
+use http::{Uri, Version};
+
+use super::{Request, Response, fields};
+use crate::proxy::h1::encode::{Forwarded, Persistence, field, status_line};
+use crate::proxy::h1::{Framing, HeadError};
+use crate::snapshot::{HeaderChange, Rewrite};
+
+const X_FORWARDED_FOR: HeaderName = HeaderName::from_static("x-forwarded-for");
+const X_FORWARDED_HOST: HeaderName = HeaderName::from_static("x-forwarded-host");
+const X_FORWARDED_PROTO: HeaderName = HeaderName::from_static("x-forwarded-proto");
+
+/// Appends the head of a request for HTTP/1.1. `changes` see what this proxy says of the client as a part of it.
+pub fn request_to_h1(
+    request: &Request,
+    forwarded: Forwarded<'_>,
+    (rewrite, changes): (&Rewrite, &[HeaderChange]),
+    out: &mut Vec<u8>,
+) {
+    out.extend_from_slice(request.method.as_str().as_bytes());
+    out.push(b' ');
+    out.extend_from_slice(request.target(rewrite).as_bytes());
+    out.extend_from_slice(b" HTTP/1.1\r\n");
+    field(out, "host", authority(request, forwarded, rewrite).as_bytes());
+    lines(&request_fields(request, forwarded, changes), out);
+    if request.framing == Framing::Chunked {
+        field(out, TRANSFER_ENCODING.as_str(), b"chunked");
+    }
+    out.extend_from_slice(b"\r\n");
+}
+
+/// The head of a request for HTTP/2. `scheme`: of the connection that it goes by.
+pub fn request_to_h2(
+    request: &Request,
+    forwarded: Forwarded<'_>,
+    (rewrite, changes): (&Rewrite, &[HeaderChange]),
+    scheme: Scheme,
+) -> Result<http::Request<()>, HeadError> {
+    let authority = authority(request, forwarded, rewrite);
+    let authority = Authority::try_from(authority).map_err(|_invalid| HeadError::Host)?;
+    let target = PathAndQuery::try_from(request.target(rewrite)).map_err(|_invalid| HeadError::Target)?;
+    let uri = Uri::builder().scheme(scheme).authority(authority).path_and_query(target).build();
+    let mut head = http::Request::new(());
+    *head.method_mut() = request.method.clone();
+    *head.uri_mut() = uri.map_err(|_invalid| HeadError::Target)?;
+    *head.version_mut() = Version::HTTP_2;
+    *head.headers_mut() = request_fields(request, forwarded, changes);
+    if request.accepts_trailers {
+        head.headers_mut().insert(TE, HeaderValue::from_static("trailers"));
+    }
+    Ok(head)
+}
+
+fn authority<'a>(request: &'a Request, forwarded: Forwarded<'a>, rewrite: &'a Rewrite) -> &'a str {
+    if let Some(hostname) = &rewrite.hostname {
+        return hostname;
+    }
+    if request.authority.is_empty() { forwarded.local } else { &request.authority }
+}
+
+fn request_fields(request: &Request, forwarded: Forwarded<'_>, changes: &[HeaderChange]) -> HeaderMap {
+    let mut all = request.fields.clone();
+    let said = [
+        (X_FORWARDED_FOR, forwarded.client),
+        (X_FORWARDED_PROTO, forwarded.proto),
+        (X_FORWARDED_HOST, request.authority.as_str()),
+    ];
+    for (name, value) in said {
+        if let Some(value) = HeaderValue::from_str(value).ok().filter(|value| !value.is_empty()) {
+            all.insert(name, value);
+        }
+    }
+    fields::apply(changes, &mut all);
+    all.remove(HOST);
+    all
+}
+
+/// Appends the head of an answer for HTTP/1. `framing`: how the body is sent, see [`framing_for_h1`].
+pub fn response_to_h1(response: &Response, framing: Framing, persistence: Persistence, out: &mut Vec<u8>) {
+    let reason = response.status.canonical_reason().unwrap_or_default();
+    status_line(response.status.as_u16(), reason.as_bytes(), out);
+    lines(&response.fields, out);
+    if framing == Framing::Chunked {
+        field(out, TRANSFER_ENCODING.as_str(), b"chunked");
+    }
+    match persistence {
+        Persistence::Close => field(out, "connection", b"close"),
+        Persistence::Implied => {}
+        Persistence::KeepAlive => field(out, "connection", b"keep-alive"),
+    }
+    out.extend_from_slice(b"\r\n");
+}
+
+/// How HTTP/1 is told where the body of an answer ends. `has_ended`: there is none.
+pub fn framing_for_h1(response: &Response, has_ended: bool, is_http_1_0: bool) -> Framing {
+    let length = response.fields.get(CONTENT_LENGTH).and_then(|value| value.to_str().ok()?.parse().ok());
+    match (has_ended, length) {
+        (true, _) => Framing::None,
+        (false, Some(length)) => Framing::Length(length),
+        (false, None) if is_http_1_0 => Framing::UntilClose,
+        (false, None) => Framing::Chunked,
+    }
+}
+
+/// Appends the trailer section of a chunked body, with the empty line at its end.
+pub fn trailers_to_h1(trailers: Option<&HeaderMap>, out: &mut Vec<u8>) {
+    if let Some(trailers) = trailers {
+        lines(trailers, out);
+    }
+    out.extend_from_slice(b"\r\n");
+}
+
+fn lines(fields: &HeaderMap, out: &mut Vec<u8>) {
+    for (name, value) in fields {
+        field(out, name.as_str(), value.as_bytes());
+    }
+}

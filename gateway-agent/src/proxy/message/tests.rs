@@ -1,0 +1,152 @@
+//! Translation between the versions, against the parser of HTTP/1.
+
+use http::header::{HeaderMap, HeaderName, HeaderValue};
+use http::uri::Scheme;
+use proptest::prelude::*;
+
+use super::encode::{request_to_h1, request_to_h2};
+use super::{Request, fields};
+use crate::proxy::h1::encode::Forwarded;
+use crate::proxy::h1::{Framing, HeadError, RequestHead, Scanner};
+use crate::snapshot::{HeaderChanges, RequestView as _, Rewrite};
+
+const FORWARDED: Forwarded<'_> = Forwarded { client: "192.0.2.7", proto: "https", local: "192.0.2.1:443" };
+
+fn parts(method: &str, uri: &str, headers: &[(&str, &str)]) -> http::request::Parts {
+    let mut request = http::Request::builder().method(method).uri(uri).body(()).unwrap();
+    for (name, value) in headers {
+        request.headers_mut().append(
+            HeaderName::from_bytes(name.as_bytes()).unwrap(),
+            HeaderValue::from_bytes(value.as_bytes()).unwrap(),
+        );
+    }
+    request.into_parts().0
+}
+
+fn to_h1(request: &Request, changes: &HeaderChanges) -> String {
+    let mut out = Vec::new();
+    request_to_h1(request, FORWARDED, (&Rewrite::default(), changes), &mut out);
+    String::from_utf8(out).unwrap()
+}
+
+#[test]
+fn request_of_h2_is_one_request_of_h1() {
+    let headers = [("x-a", "1"), ("cookie", "a=b"), ("x-a", "2"), ("cookie", "c=d"), ("te", "trailers")];
+    let request =
+        Request::of_h2(parts("PUT", "https://A.example:443/%61/./b?q=%20", &headers), false).unwrap();
+    assert_eq!((request.host(), request.path(), request.query()), ("a.example", "/a/b", Some("q=%20")));
+    assert_eq!(request.header("host"), Some(&b"A.example:443"[..]));
+    assert_eq!(request.framing, Framing::Chunked);
+    let expected = "PUT /a/b?q=%20 HTTP/1.1\r\nhost: A.example:443\r\nx-a: 1\r\nx-a: 2\r\ncookie: a=b; c=d\r\n\
+        x-forwarded-for: 192.0.2.7\r\nx-forwarded-proto: https\r\nx-forwarded-host: A.example:443\r\n\
+        transfer-encoding: chunked\r\n\r\n";
+    assert_eq!(to_h1(&request, &HeaderChanges::default()), expected);
+}
+
+#[test]
+fn request_of_h1_is_one_request_of_h2() {
+    let message = "POST http://a.example:81/x?y HTTP/1.1\r\nHost: a.example:81\r\nConnection: x-b\r\nX-B: 1\r\n\
+        X-A: 1\r\nTransfer-Encoding: chunked\r\nTE: gzip\r\nUpgrade: h2c\r\nForwarded: for=6\r\n\r\n";
+    let mut head = RequestHead::default();
+    head.parse(message.as_bytes()).unwrap();
+    let request = Request::of_h1(&head, message.as_bytes()).unwrap();
+    let sent = request_to_h2(&request, FORWARDED, (&Rewrite::default(), &[]), Scheme::HTTP).unwrap();
+    assert_eq!(sent.uri(), "http://a.example:81/x?y");
+    let names: Vec<&str> = sent.headers().keys().map(HeaderName::as_str).collect();
+    assert_eq!(names, ["x-a", "x-forwarded-for", "x-forwarded-proto", "x-forwarded-host"]);
+}
+
+#[test]
+fn filters_change_fields_as_they_do_in_h1() {
+    let changes = HeaderChanges::new(
+        ["x-gone"],
+        [("x-set", "1"), ("x-new", "2")],
+        [("x-add", "3"), ("x-add", "4"), ("set-cookie", "e=f")],
+    )
+    .unwrap();
+    let mut map = HeaderMap::new();
+    for (name, value) in
+        [("x-gone", "0"), ("x-set", "0"), ("x-add", "0"), ("x-add", "1"), ("set-cookie", "a=b,c")]
+    {
+        map.append(HeaderName::from_static(name), HeaderValue::from_static(value));
+    }
+    fields::apply(&changes, &mut map);
+    let mut shown: Vec<String> =
+        map.iter().map(|(name, value)| format!("{name}: {}", value.to_str().unwrap())).collect();
+    shown.sort();
+    let expected =
+        ["set-cookie: a=b,c", "set-cookie: e=f", "x-add: 0", "x-add: 1,3,4", "x-new: 2", "x-set: 1"];
+    assert_eq!(shown, expected);
+}
+
+#[test]
+fn what_h1_would_read_otherwise_is_refused() {
+    for (method, uri, headers, error) in [
+        ("GET", "http://a/", &[("transfer-encoding", "chunked")][..], HeadError::TransferEncoding),
+        ("GET", "http://a/", &[("connection", "close")], HeadError::ConnectionOptions),
+        ("GET", "http://a/", &[("upgrade", "h2c")], HeadError::ConnectionOptions),
+        ("GET", "http://a/", &[("te", "gzip")], HeadError::TransferEncoding),
+        ("GET", "http://a/", &[("content-length", "")], HeadError::ContentLength),
+        ("GET", "http://a/", &[("content-length", "0"), ("content-length", "0")], HeadError::ContentLength),
+        ("GET", "http://a/", &[("content-length", "7")], HeadError::ContentLength),
+        ("GET", "http://a/", &[("expect", "x")], HeadError::Expectation),
+        ("GET", "http://a/", &[("host", "b")], HeadError::Host),
+        ("GET", "/", &[], HeadError::Host),
+        ("GET", "http://u@a/", &[], HeadError::Host),
+        ("GET", "http://a/%00", &[], HeadError::Target),
+        ("GET", "*", &[("host", "a")], HeadError::Target),
+        ("CONNECT", "a:443", &[], HeadError::Connect),
+        ("GET", "ftp://a/", &[], HeadError::Target),
+    ] {
+        let refused = Request::of_h2(parts(method, uri, headers), true);
+        assert_eq!(refused.err(), Some(error), "{method} {uri} {headers:?}");
+    }
+}
+
+proptest! {
+    /// Whatever passes, our own strict parser of HTTP/1 reads out of it what was routed: one head, to its end.
+    #[test]
+    fn what_is_sent_by_h1_reads_back_as_what_was_routed(
+        method in "[A-Z!#]{1,7}",
+        authority in "[a-zA-Z0-9.:@%-]{0,12}",
+        path in "/[ -~]{0,16}",
+        host in prop::option::of("[a-z.:0-9]{0,8}"),
+        fields in prop::collection::vec(
+            ("(x|te|host|cookie|expect|content-length|transfer-encoding|connection|keep-alive|x-forwarded-for|upgrade|[a-z!_-]{1,8})",
+                "[ -~\u{80}-\u{ff}\t]{0,12}|[0-9]{1,3}|chunked|trailers"),
+            0..6,
+        ),
+        has_ended in any::<bool>(),
+    ) {
+        let uri = format!("http://{authority}{path}");
+        let Ok(request) = http::Request::builder().method(method.as_str()).uri(uri).body(()) else { return Ok(()) };
+        let mut parts = request.into_parts().0;
+        for (name, value) in host.iter().map(|host| ("host".to_owned(), host.clone())).chain(fields) {
+            if let (Ok(name), Ok(value)) =
+                (HeaderName::from_bytes(name.as_bytes()), HeaderValue::from_bytes(value.as_bytes()))
+            {
+                parts.headers.append(name, value);
+            }
+        }
+        let Ok(request) = Request::of_h2(parts, has_ended) else { return Ok(()) };
+        let mut out = Vec::new();
+        request_to_h1(&request, FORWARDED, (&Rewrite::default(), &[]), &mut out);
+        let place = Scanner::request().scan(&out).unwrap();
+        prop_assert_eq!(place, Some(0..out.len()));
+        let mut head = RequestHead::default();
+        head.parse(&out).unwrap();
+        let view = head.view(&out);
+        prop_assert_eq!(view.path(), request.path());
+        prop_assert_eq!(view.query(), request.query());
+        prop_assert_eq!(view.method(), request.method());
+        prop_assert_eq!(head.host(), request.host());
+        // `content-length: 0` is no body in either.
+        let framing = if request.framing == Framing::Length(0) { Framing::None } else { request.framing };
+        prop_assert_eq!(head.framing, framing);
+        prop_assert!(head.keep_alive && head.upgrade.is_none());
+        prop_assert_eq!(view.header("x-forwarded-for"), Some(&b"192.0.2.7"[..]));
+        // And once more into HTTP/2 it is the same.
+        let again = Request::of_h1(&head, &out).unwrap();
+        prop_assert_eq!((again.host(), again.path(), again.framing), (request.host(), request.path(), framing));
+    }
+}

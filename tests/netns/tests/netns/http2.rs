@@ -1,0 +1,171 @@
+//! HTTP/2 with curl and the tools of nghttp2 as clients and servers.
+
+use std::path::Path;
+
+use anyhow::{Context as _, Result, ensure};
+use lab::manifests::{service, write};
+use lab::pki::{Certificate, self_signed};
+use lab::{Agent, AgentOptions, Datapath, Family, Lab, Process, eventually};
+
+use crate::bed::{both, on_each_datapath, routed};
+use crate::http::identities;
+
+const WEB: u16 = 8080;
+const H2C: u16 = 8081;
+
+/// `one.example.com` in clear and by TLS, to a server of HTTP/1; below `/h2c` to one of HTTP/2.
+const MANIFESTS: &str = r#"
+apiVersion: gateway.networking.k8s.io/v1
+kind: Gateway
+metadata: {name: gw}
+spec:
+  gatewayClassName: gateway-agent
+  listeners:
+    - {name: http, protocol: HTTP, port: 80}
+    - name: https
+      protocol: HTTPS
+      port: 443
+      tls: {certificateRefs: [{name: one}]}
+---
+apiVersion: gateway.networking.k8s.io/v1
+kind: HTTPRoute
+metadata: {name: web}
+spec:
+  parentRefs: [{name: gw}]
+  rules:
+    - backendRefs: [{name: web-1, port: 80}]
+    - matches: [{path: {value: /h2c}}]
+      backendRefs: [{name: h2c, port: 80}]
+---
+apiVersion: gateway.networking.k8s.io/v1
+kind: GRPCRoute
+metadata: {name: calls}
+spec:
+  parentRefs: [{name: gw}]
+  rules:
+    - matches: [{method: {service: files.Files}}]
+      backendRefs: [{name: h2c, port: 80}]
+"#;
+
+fn serve(lab: &Lab) -> Result<Certificate> {
+    let certificate = self_signed(lab.folder(), "one", &["one.example.com"])?;
+    let h2c = service("h2c", "TCP", 80, H2C, &both(lab, 1));
+    let spoken =
+        h2c.replacen("      port: 80\n", "      appProtocol: kubernetes.io/h2c\n      port: 80\n", 1);
+    ensure!(spoken != h2c, "the Service is written in another way: {h2c}");
+    let text = MANIFESTS.to_owned() + &service("web-1", "TCP", 80, WEB, &both(lab, 1)) + &spoken;
+    write(&lab.manifests(), "all.yaml", &text)?;
+    write(&lab.manifests(), "one.yaml", &crate::https::secret("one", &certificate)?)?;
+    Ok(certificate)
+}
+
+/// A server of HTTP/2 in clear that serves a folder.
+fn nghttpd(lab: &Lab, folder: &Path) -> Result<Process> {
+    lab::require_program("nghttpd", "nghttp2-server")?;
+    let folder = format!("--htdocs={}", folder.display());
+    let args = ["--no-tls", "--trailer=x-end: 1", &folder, &H2C.to_string()];
+    lab::Command::new("nghttpd", "nghttpd").args(args).netns(lab.backend(1)).start(lab)
+}
+
+fn curl(lab: &Lab, family: Family, args: &[&str]) -> Result<String> {
+    lab::require_program("curl", "curl")?;
+    let address = bracketed(lab, family);
+    let mut words = vec!["--silent".to_owned(), "--show-error".into(), "--max-time".into(), "60".into()];
+    for port in [80, 443] {
+        words.extend(["--resolve".into(), format!("one.example.com:{port}:{address}")]);
+    }
+    words.extend(args.iter().map(|arg| (*arg).to_owned()));
+    let words: Vec<&str> = words.iter().map(String::as_str).collect();
+    lab.client().output("curl", &words)
+}
+
+fn bracketed(lab: &Lab, family: Family) -> String {
+    match lab.gateway_address(family) {
+        std::net::IpAddr::V4(v4) => v4.to_string(),
+        std::net::IpAddr::V6(v6) => format!("[{v6}]"),
+    }
+}
+
+on_each_datapath!(
+    curl_speaks_http_2_in_clear_and_by_tls,
+    load_of_many_streams_is_served_without_a_failure,
+    servers_of_http_2_serve_clients_of_either_version,
+);
+
+// O31
+fn curl_speaks_http_2_in_clear_and_by_tls(datapath: Datapath) {
+    routed(1, |lab| {
+        let certificate = serve(lab)?;
+        let _servers = identities(lab, 1)?;
+        let _agent = Agent::start(lab, &AgentOptions::new(datapath))?;
+        let trusted = certificate.certificate.display().to_string();
+        for family in Family::BOTH {
+            for (version, args) in [
+                ("2", &["--http2-prior-knowledge", "http://one.example.com/a/../x?y=1"][..]),
+                ("2", &["--http2", "--cacert", &trusted, "https://one.example.com/x?y=1"]),
+                ("1.1", &["--http1.1", "--cacert", &trusted, "https://one.example.com/x?y=1"]),
+                // An offer to upgrade is not taken up, and the request is served.
+                ("1.1", &["--http2", "http://one.example.com/x?y=1"]),
+            ] {
+                let mut words = vec!["--write-out", "%{http_version} %{http_code}"];
+                words.extend(args);
+                let answer = curl(lab, family, &words)?;
+                ensure!(
+                    answer == format!("web-1 GET /x?y=1\n{version} 200"),
+                    "{family} {args:?}: {answer:?}"
+                );
+            }
+            let missing = ["--http2-prior-knowledge", "-w", "%{http_code}", "-o", "/dev/null"];
+            let status = curl(lab, family, &[&missing[..], &["http://one.example.com/h2c"]].concat())?;
+            ensure!(status == "502", "no server of HTTP/2: {status}");
+        }
+        Ok(())
+    });
+}
+
+fn load_of_many_streams_is_served_without_a_failure(datapath: Datapath) {
+    routed(1, |lab| {
+        serve(lab)?;
+        let _servers = identities(lab, 1)?;
+        let _agent = Agent::start(lab, &AgentOptions::new(datapath))?;
+        lab::require_program("h2load", "nghttp2-client")?;
+        for (scheme, port, family) in [("http", 80, Family::V4), ("https", 443, Family::V6)] {
+            let to = format!("--connect-to={}:{port}", bracketed(lab, family));
+            let url = format!("{scheme}://one.example.com/");
+            let args = ["-n", "2000", "-c", "4", "-m", "50", &to, &url];
+            let said = lab.client().output("h2load", &args)?;
+            ensure!(said.contains("2000 succeeded, 0 failed, 0 errored, 0 timeout"), "{scheme}: {said}");
+            ensure!(said.contains("status codes: 2000 2xx"), "{scheme}: {said}");
+        }
+        Ok(())
+    });
+}
+
+fn servers_of_http_2_serve_clients_of_either_version(datapath: Datapath) {
+    routed(1, |lab| {
+        let certificate = serve(lab)?;
+        let folder = lab.folder().join("htdocs");
+        std::fs::create_dir_all(folder.join("files.Files")).context("make folders")?;
+        std::fs::write(folder.join("h2c"), "x".repeat(200_000)).context("write")?;
+        std::fs::write(folder.join("files.Files/Get"), "a call").context("write")?;
+        let _server = nghttpd(lab, &folder)?;
+        let _agent = Agent::start(lab, &AgentOptions::new(datapath))?;
+        let trusted = certificate.certificate.display().to_string();
+        let grpc = "content-type: application/grpc";
+        for family in Family::BOTH {
+            for args in [
+                &["--http2-prior-knowledge", "http://one.example.com/h2c"][..],
+                &["--http2", "--cacert", &trusted, "https://one.example.com/h2c"],
+                &["--http1.1", "http://one.example.com/h2c"],
+            ] {
+                let answer = eventually("an answer", || curl(lab, family, &[&["--fail"], args].concat()))?;
+                ensure!(answer == "x".repeat(200_000), "{family} {args:?}: {} bytes", answer.len());
+            }
+            let call = ["--http2-prior-knowledge", "-H", grpc];
+            let answer =
+                curl(lab, family, &[&call[..], &["http://one.example.com/files.Files/Get"]].concat())?;
+            ensure!(answer == "a call", "{family}: {answer:?}");
+        }
+        Ok(())
+    });
+}
