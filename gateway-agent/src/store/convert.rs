@@ -11,7 +11,7 @@ mod policy;
 mod stream;
 
 use std::num::NonZeroU16;
-use std::sync::Arc;
+use std::sync::{Arc, LazyLock};
 
 use k8s_openapi::apimachinery::pkg::apis::meta::v1::ObjectMeta;
 
@@ -64,6 +64,15 @@ fn shared(text: &str) -> Arc<str> {
     text.into()
 }
 
+/// What nearly every backendRef says, kept once.
+static CORE_GROUP: LazyLock<Arc<str>> = LazyLock::new(|| shared(""));
+static SERVICE: LazyLock<Arc<str>> = LazyLock::new(|| shared("Service"));
+
+/// `text`, which is `usual` where it is absent and most often where it is not.
+fn shared_or(text: Option<&str>, usual: &Arc<str>) -> Arc<str> {
+    text.filter(|text| *text != &**usual).map_or_else(|| usual.clone(), shared)
+}
+
 fn optional(text: Option<&String>) -> Option<Arc<str>> {
     text.map(|text| shared(text))
 }
@@ -72,8 +81,9 @@ fn optional(text: Option<&String>) -> Option<Arc<str>> {
 macro_rules! parent_refs {
     ($refs:expr) => {
         $refs
+            .as_deref()
+            .unwrap_or_default()
             .iter()
-            .flatten()
             .map(|parent| crate::store::objects::ParentRef {
                 group: super::optional(parent.group.as_ref()),
                 kind: super::optional(parent.kind.as_ref()),
@@ -89,8 +99,8 @@ macro_rules! parent_refs {
 macro_rules! backend_ref {
     ($backend:expr) => {
         crate::store::objects::BackendRef {
-            group: super::shared($backend.group.as_deref().unwrap_or("")),
-            kind: super::shared($backend.kind.as_deref().unwrap_or("Service")),
+            group: super::shared_or($backend.group.as_deref(), &super::CORE_GROUP),
+            kind: super::shared_or($backend.kind.as_deref(), &super::SERVICE),
             namespace: super::optional($backend.namespace.as_ref()),
             name: super::shared(&$backend.name),
             port: super::port($backend.port),

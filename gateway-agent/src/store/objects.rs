@@ -250,7 +250,7 @@ pub struct HttpRouteRule {
     /// Never empty unless one could not be expressed: then `unsupported_matches` says so.
     pub matches: Vec<HttpRouteMatch>,
     pub backends: Vec<BackendRef>,
-    /// Of the backend at the same position.
+    /// Of the backend at the same position; empty where no backend has any.
     pub backend_filters: Vec<HttpFilters>,
     pub filters: HttpFilters,
     pub timeouts: HttpTimeouts,

@@ -24,7 +24,7 @@ pub(super) struct CompiledHttp {
 
 pub(super) fn compile(route: &Arc<HttpRoute>, resolver: &mut Resolver<'_>) -> CompiledHttp {
     let name = RouteName { kind: RouteKind::Http, object: route.meta.name.clone() };
-    let mut matches = Vec::new();
+    let mut matches = Vec::with_capacity(route.rules.iter().map(|rule| rule.matches.len()).sum());
     let mut n_usable = 0;
     let mut partial = Vec::new();
     let mut unresolved = Vec::new();

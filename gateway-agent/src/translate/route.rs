@@ -28,6 +28,7 @@ impl<'a> RouteFacts<'a> {
             self.parents.iter().filter_map(|reference| self.parent(reference)).collect();
         parents.sort_unstable();
         parents.dedup();
+        parents.shrink_to_fit();
         parents
     }
 
@@ -67,7 +68,7 @@ pub(super) fn attach(
     store: &Store,
 ) -> (ObjectStatus, Attachments) {
     let mut attachments = Attachments::new();
-    let mut scopes = Vec::new();
+    let mut scopes = Vec::with_capacity(route.parents.len());
     for (index, reference) in route.parents.iter().enumerate() {
         let Some(parent) = route.parent(reference) else { continue };
         let Some(owner) = topology.owner(&parent) else { continue };
@@ -95,6 +96,8 @@ pub(super) fn attach(
         let scope = Scope::Parent { index, parent, reference: reference.clone() };
         scopes.push(ScopeStatus::new(scope, conditions::parent(&accepted, verdict)));
     }
+    // Kept for each of thousands of routes, which have one parent most often.
+    attachments.shrink_to_fit();
     let status = ObjectStatus {
         kind: route.kind.as_str(),
         name: route.meta.name.clone(),
@@ -185,7 +188,9 @@ fn hosts(listener: &Pattern, route: &[Arc<str>]) -> Vec<Host> {
         let original = Some(original.clone());
         intersect(listener, &original).map(|effective| Host { effective, original })
     };
-    route.iter().filter_map(meet).collect()
+    let mut hosts: Vec<Host> = route.iter().filter_map(meet).collect();
+    hosts.shrink_to_fit();
+    hosts
 }
 
 fn accepted_message(found: &Found<'_>) -> String {

@@ -11,7 +11,7 @@ use super::{backend_ref, hostnames, meta, parent_refs, shared};
 use crate::api::HttpRoute as ApiRoute;
 use crate::api::httproutes::HttpRouteRules;
 use crate::snapshot::PathMatch;
-use crate::store::objects::{HttpRoute, HttpRouteMatch, HttpRouteRule};
+use crate::store::objects::{HttpFilters, HttpRoute, HttpRouteMatch, HttpRouteRule};
 
 pub(in crate::store) fn http_route(route: &ApiRoute, order: u64) -> HttpRoute {
     let mut patterns = Patterns::default();
@@ -74,5 +74,17 @@ fn rule(rule: &HttpRouteRules, patterns: &mut Patterns) -> HttpRouteRule {
         Ok(retry) => converted.retry = retry.map(Arc::new),
         Err(place) => converted.unsupported.push(place),
     }
+    settle(&mut converted);
     converted
+}
+
+/// Thousands of rules are kept for as long as their routes exist, and most have one match and one backend: room for more
+/// would be most of what they take.
+fn settle(rule: &mut HttpRouteRule) {
+    if rule.backend_filters.iter().all(|own| *own == HttpFilters::default()) {
+        rule.backend_filters = Vec::new();
+    }
+    rule.backend_filters.shrink_to_fit();
+    rule.backends.shrink_to_fit();
+    rule.matches.shrink_to_fit();
 }
