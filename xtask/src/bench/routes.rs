@@ -154,6 +154,7 @@ fn all(
     for (size, has_changes) in sizes {
         for candidate in &mut candidates {
             candidate.grow(cluster, size).with_context(|| format!("{}: {size} routes", candidate.name))?;
+            add(report, candidate, CREATED, "s", vec![candidate.creation_s]);
             add(report, candidate, ACCEPTED, "s", vec![candidate.growth_s]);
         }
         let mut rests = Vec::new();
@@ -183,6 +184,8 @@ pub(super) const COST: &str = "CPU per change, busier replica";
 pub(super) const WRITES: &str = "status writes per new route";
 pub(super) const MEMORY: &str = "RSS, larger replica";
 pub(super) const AT_REST: &str = "CPU at rest, busier replica";
+/// What the API server itself takes for the routes, while the candidate writes its first statuses.
+pub(super) const CREATED: &str = "all created";
 pub(super) const ACCEPTED: &str = "all Accepted";
 
 /// The candidates take turns, until each has all changes or no time left.
@@ -246,6 +249,7 @@ impl Candidate {
                 .collect();
             writers.into_iter().try_for_each(|writer| writer.join().expect("a writer does not panic"))
         })?;
+        self.creation_s += start.elapsed().as_secs_f64();
         let what = format!("{size} routes are Accepted");
         let last = lab::eventually_within(ACCEPT_LIMIT, &what, || {
             let (count, last) = self.watcher.all_accepted()?;

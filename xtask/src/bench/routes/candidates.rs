@@ -31,6 +31,8 @@ pub(super) struct Candidate {
     pub(super) routes: usize,
     /// How long all of them took to be accepted, summed up.
     pub(super) growth_s: f64,
+    /// How long all of them took to be created, likewise.
+    pub(super) creation_s: f64,
 }
 
 pub(super) const AGENT: &str = "agent";
@@ -101,6 +103,7 @@ impl Candidate {
             api,
             routes: 0,
             growth_s: 0.0,
+            creation_s: 0.0,
         })
     }
 }
