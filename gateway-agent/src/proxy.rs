@@ -89,6 +89,7 @@ impl Proxy {
     fn start_within(budget: Budget, config: ProxyConfig, publisher: &Publisher) -> Result<Self, ProxyError> {
         let n = config.workers.get();
         let tls = Arc::new(tls::Configs::default());
+        let ejections = http::Ejections::default();
         let mut commands = Vec::with_capacity(n);
         let mut workers = Vec::with_capacity(n);
         for index in 0..n {
@@ -102,6 +103,7 @@ impl Proxy {
                 // Workers that drew the same numbers would choose the same endpoints at the same time.
                 random: config.seed ^ (index as u64).rotate_left(32),
                 tls: tls.clone(),
+                ejections: ejections.clone(),
             };
             let handle = worker::spawn(seed).map_err(ProxyError::Spawn)?;
             commands.push(handle.commands);

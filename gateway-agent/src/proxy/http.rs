@@ -1,6 +1,6 @@
 //! The HTTP proxy: client connections, exchanges with servers behind, and what one worker keeps for them.
 //!
-//! One [`HttpWorker`] per thread, nothing in it is shared; [`serve`] is one task per client connection, which holds
+//! One [`HttpWorker`] per thread, nothing in it is shared but what [`ejections`] tells; [`serve`] is one task per client connection, which holds
 //! both sides of an exchange and polls them itself. A request in steady state costs four system calls and no heap
 //! allocation: heads are parsed in the buffer that received them, buffers and parsed heads are recycled, deadlines
 //! are numbers that one ticker per worker looks at.
@@ -23,6 +23,7 @@ mod conn;
 mod crossing;
 mod deadline;
 mod decision;
+mod ejections;
 mod error;
 mod exchange;
 mod forward;
@@ -49,4 +50,5 @@ mod tests;
 
 pub use client::Client;
 pub use conn::serve;
+pub use ejections::Ejections;
 pub use worker::HttpWorker;

@@ -1,6 +1,6 @@
 //! One worker: a thread with its own runtime, its own listening sockets and its own connections.
 //!
-//! Nothing of a worker is shared with another but the snapshot. Does not decide what to listen on; see `listener`.
+//! Nothing of a worker is shared with another but the snapshot, and what they tell each other of endpoints that fail. Does not decide what to listen on; see `listener`.
 
 use std::cell::{Cell, RefCell};
 use std::collections::HashMap;
@@ -19,7 +19,7 @@ use tokio_util::sync::CancellationToken;
 
 use super::copy::Pools;
 use super::flow::FlowKey;
-use super::http::{self, HttpWorker};
+use super::http::{self, Ejections, HttpWorker};
 use super::limits::{Budget, COMMANDS, Timeouts};
 use super::pool::Buffers;
 use super::random::Random;
@@ -53,6 +53,7 @@ pub(super) struct Seed {
     pub timeouts: Timeouts,
     pub random: u64,
     pub tls: Arc<tls::Configs>,
+    pub ejections: Ejections,
 }
 
 /// The manager's end.
@@ -104,13 +105,14 @@ pub(super) struct Worker {
 
 impl Worker {
     fn new(seed: Seed) -> Self {
-        let Seed { index: _, reader, metrics, drain, budget, timeouts, random, tls } = seed;
+        let Seed { index: _, reader, metrics, drain, budget, timeouts, random, tls, ejections } = seed;
+        let http = HttpWorker::new(reader.clone(), metrics.clone(), drain.clone(), random);
         Self {
             cells: metrics.worker(),
             pools: Pools { buffers: Buffers::default(), pipes: Pipes::new(budget.pipes) },
             timeouts,
             random: Random::new(random),
-            http: Rc::new(HttpWorker::new(reader.clone(), metrics.clone(), drain.clone(), random)),
+            http: Rc::new(http.with_ejections(&ejections)),
             tls,
             handshakes: Cell::new(0),
             drain,

@@ -9,6 +9,7 @@ use std::net::SocketAddr;
 
 use rustc_hash::FxBuildHasher;
 
+use super::ejections::Says;
 use super::limits::{EJECTION_FAILURES, EJECTION_TICKS, POOL_IDLE_MAX, POOL_IDLE_PER_ENDPOINT_MAX};
 use crate::proxy::stream::Upstream;
 
@@ -69,13 +70,18 @@ impl Pool {
         self.endpoints.entry(endpoint).or_default().n_active += 1;
     }
 
-    /// True: the endpoint is left out from now on.
-    pub(super) fn end(&mut self, endpoint: &SocketAddr, health: Health, tick: u64) -> bool {
-        let Some(endpoint) = self.endpoints.get_mut(endpoint) else { return false };
+    /// What the end of a request says that others do not know yet: the endpoint is left out from now on, or it was
+    /// and serves again.
+    pub(super) fn end(&mut self, endpoint: &SocketAddr, health: Health, tick: u64) -> Option<Says> {
+        let endpoint = self.endpoints.get_mut(endpoint)?;
         endpoint.n_active = endpoint.n_active.saturating_sub(1);
         match health {
             Health::Unknown => {}
-            Health::Served => endpoint.n_failed = 0,
+            Health::Served => {
+                let was_out = endpoint.n_failed >= EJECTION_FAILURES;
+                endpoint.n_failed = 0;
+                return was_out.then_some(Says::Serves);
+            }
             Health::Failed => {
                 endpoint.n_failed = endpoint.n_failed.saturating_add(1);
                 endpoint.failed_at = tick;
@@ -83,11 +89,27 @@ impl Pool {
                 if endpoint.n_failed >= EJECTION_FAILURES && endpoint.out_until <= tick {
                     endpoint.out_until = tick + EJECTION_TICKS;
                     self.has_failing = true;
-                    return true;
+                    return Some(Says::Fails);
                 }
             }
         }
-        false
+        None
+    }
+
+    /// Another worker has found that the endpoint fails, and leaves it out until `until`.
+    pub(super) fn leave_out(&mut self, endpoint: SocketAddr, tick: u64, until: u64) {
+        let endpoint = self.endpoints.entry(endpoint).or_default();
+        endpoint.n_failed = endpoint.n_failed.max(EJECTION_FAILURES);
+        endpoint.failed_at = tick;
+        endpoint.out_until = endpoint.out_until.max(until);
+        self.has_failing = true;
+    }
+
+    /// Another worker has found that the endpoint serves again.
+    pub(super) fn take_back(&mut self, endpoint: &SocketAddr) {
+        if let Some(endpoint) = self.endpoints.get_mut(endpoint) {
+            (endpoint.n_failed, endpoint.out_until) = (0, 0);
+        }
     }
 
     /// Whether the endpoint has failed so often that another one is to be preferred. After its time one request at a
@@ -179,11 +201,11 @@ fn is_alive(stream: &mut Upstream, liveness: Liveness) -> bool {
 mod tests {
     use std::net::SocketAddr;
 
-    use super::{EJECTION_FAILURES, EJECTION_TICKS, Health, Pool};
+    use super::{EJECTION_FAILURES, EJECTION_TICKS, Health, Pool, Says};
 
     fn request(pool: &mut Pool, endpoint: SocketAddr, health: Health, tick: u64) -> bool {
         pool.begin(endpoint);
-        pool.end(&endpoint, health, tick)
+        pool.end(&endpoint, health, tick) == Some(Says::Fails)
     }
 
     #[test]
@@ -217,9 +239,24 @@ mod tests {
         assert!(!pool.is_out(&endpoint, later));
         pool.begin(endpoint);
         assert!(pool.is_out(&endpoint, later));
-        pool.end(&endpoint, Health::Served, later);
+        assert_eq!(pool.end(&endpoint, Health::Served, later), Some(Says::Serves));
         pool.begin(endpoint);
         assert!(!pool.is_out(&endpoint, later));
+    }
+
+    #[test]
+    fn what_others_have_found_out_counts_as_ones_own() {
+        let (mut pool, endpoint) = (Pool::default(), "192.0.2.1:80".parse().unwrap());
+        pool.leave_out(endpoint, 7, 20);
+        assert!(pool.is_out(&endpoint, 19) && !pool.is_out(&endpoint, 20));
+        pool.begin(endpoint);
+        assert!(pool.is_out(&endpoint, 20), "one request at a time, here too");
+        assert_eq!(pool.end(&endpoint, Health::Unknown, 20), None);
+        pool.leave_out(endpoint, 21, 30);
+        pool.take_back(&endpoint);
+        assert!(!pool.is_out(&endpoint, 22));
+        pool.sweep(22);
+        assert!(pool.endpoints.is_empty());
     }
 
     #[test]

@@ -6,11 +6,13 @@ use std::pin::pin;
 use std::rc::Rc;
 use std::sync::Arc;
 use std::task::Poll;
+use std::time::Instant;
 
 use tokio::net::TcpStream;
 
 use super::balance::{self, Tried};
 use super::clock::{Due, Timer};
+use super::ejections::Says;
 use super::error::{Kind, ProxyError};
 use super::limits::{CONNECT_TIMEOUT, EJECTION_DRAWS, HANDSHAKE_TIMEOUT};
 use super::pool::{Health, Liveness};
@@ -42,10 +44,16 @@ pub(super) struct Claim<'a> {
 impl Drop for Claim<'_> {
     fn drop(&mut self) {
         let Self { worker, endpoint, health } = self;
-        if worker.pool.borrow_mut().end(endpoint, *health, worker.clock.tick()) {
-            worker.cells.endpoint_ejections.add(1);
-            tracing::info!(upstream.addr = %endpoint, "endpoint left out for failing");
+        let news = worker.pool.borrow_mut().end(endpoint, *health, worker.clock.tick());
+        let Some(says) = news else { return };
+        match says {
+            Says::Fails => {
+                worker.cells.endpoint_ejections.add(1);
+                tracing::info!(upstream.addr = %endpoint, "endpoint left out for failing");
+            }
+            Says::Serves => tracing::info!(upstream.addr = %endpoint, "endpoint serves again"),
         }
+        worker.voice.say(*endpoint, says, Instant::now());
     }
 }
 

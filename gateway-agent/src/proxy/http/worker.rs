@@ -1,17 +1,18 @@
 //! What one worker keeps for all its HTTP connections, and the ticker that watches their deadlines.
 
 use std::cell::{Cell, RefCell};
+use std::net::SocketAddr;
 use std::rc::Rc;
 use std::sync::Arc;
-
-use tokio::time::Instant;
+use std::time::Instant;
 
 use super::balance::{Random, Shares};
 use super::buffer::{Buffer, Buffers};
 use super::clock::Clock;
+use super::ejections::{Ejections, Says, Voice};
 use super::h2::Links;
 use super::kept::Total;
-use super::limits::{POOL_IDLE_TIMEOUT, SMALL_BUFFERS_KEPT_MAX, SWEEP_TICKS, TICK};
+use super::limits::{EJECTION_TICKS, POOL_IDLE_TIMEOUT, SMALL_BUFFERS_KEPT_MAX, SWEEP_TICKS, TICK};
 use super::mirror::Copy;
 use super::pool::Pool;
 use super::retry::Budget;
@@ -29,6 +30,7 @@ pub struct HttpWorker {
     pub(super) clock: Rc<Clock>,
     pub(super) buffers: Buffers,
     pub(super) pool: RefCell<Pool>,
+    pub(super) voice: Voice,
     identities: Identities,
     pub(super) links: Links,
     pub(super) tables: RefCell<Tables>,
@@ -70,6 +72,7 @@ impl HttpWorker {
             clock: Rc::default(),
             buffers: Buffers::default(),
             pool: RefCell::default(),
+            voice: Ejections::default().voice(),
             cells: metrics.worker(),
             identities: Identities::default(),
             links: Links::default(),
@@ -82,6 +85,13 @@ impl HttpWorker {
             parts: RefCell::default(),
             is_ticking: Cell::new(false),
         }
+    }
+
+    /// Together with the other workers that have `ejections`.
+    #[must_use]
+    pub fn with_ejections(mut self, ejections: &Ejections) -> Self {
+        self.voice = ejections.voice();
+        self
     }
 
     /// As whom backends are spoken to by TLS.
@@ -123,6 +133,20 @@ impl HttpWorker {
         if before / SWEEP_TICKS != now / SWEEP_TICKS {
             self.pool.borrow_mut().sweep(now);
         }
+        self.voice.hear(|endpoint, says, at| self.learn(endpoint, says, at, now));
+    }
+
+    /// Takes in what another worker says of an endpoint.
+    fn learn(&self, endpoint: SocketAddr, says: Says, at: Instant, now: u64) {
+        let mut pool = self.pool.borrow_mut();
+        let age = at.elapsed().as_millis() / TICK.as_millis();
+        let left = EJECTION_TICKS.saturating_sub(u64::try_from(age).unwrap_or(u64::MAX));
+        match says {
+            // Said while this worker slept: it is known no more.
+            Says::Fails if left == 0 => {}
+            Says::Fails => pool.leave_out(endpoint, now, now.saturating_add(left)),
+            Says::Serves => pool.take_back(&endpoint),
+        }
     }
 }
 
@@ -152,4 +176,35 @@ async fn tick(worker: Rc<HttpWorker>) {
         clock.advance(now.max(clock.tick()));
     }
     worker.is_ticking.set(false);
+}
+
+#[cfg(test)]
+mod tests {
+    use std::sync::Arc;
+    use std::time::Instant;
+
+    use super::super::ejections::{Ejections, Says};
+    use super::{EJECTION_TICKS, HttpWorker};
+    use crate::drain::Drain;
+    use crate::metrics::Metrics;
+    use crate::snapshot::Publisher;
+
+    #[test]
+    fn endpoint_that_one_worker_leaves_out_is_left_out_by_all_until_one_is_served() {
+        let (publisher, metrics) = (Publisher::default(), Arc::new(Metrics::default()));
+        let ejections = Ejections::default();
+        let worker = || {
+            let worker = HttpWorker::new(publisher.reader(), metrics.clone(), Drain::default(), 1);
+            worker.with_ejections(&ejections)
+        };
+        let (one, two) = (worker(), worker());
+        let endpoint = "192.0.2.1:80".parse().unwrap();
+        one.voice.say(endpoint, Says::Fails, Instant::now());
+        two.maintain(1000, 1001);
+        assert!(two.pool.borrow().is_out(&endpoint, 1001));
+        assert!(!two.pool.borrow().is_out(&endpoint, 1001 + EJECTION_TICKS));
+        one.voice.say(endpoint, Says::Serves, Instant::now());
+        two.maintain(1001, 1002);
+        assert!(!two.pool.borrow().is_out(&endpoint, 1002));
+    }
 }
