@@ -6,6 +6,7 @@
 
 mod cluster;
 mod encode;
+mod header;
 mod status;
 
 use std::collections::HashMap;
@@ -16,6 +17,8 @@ use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 
 pub use cluster::{ClusterNumbers, PUBLISH_DELAYS_S};
 pub use encode::{Extra, KernelFlows, encode};
+pub use header::HeaderFailure;
+use header::HeaderFailures;
 pub use status::{EventNumbers, StatusNumbers};
 
 use crate::snapshot::{ListenerName, RouteName};
@@ -48,6 +51,7 @@ pub struct ListenerCells {
     /// TLS handshakes that ended here and well.
     pub handshakes: Cell,
     handshake_failures: [Cell; HandshakeFailure::ALL.len()],
+    header_failures: HeaderFailures,
     /// Of the handshakes that ended well, those of clients that came in without a valid certificate although one is
     /// asked for: `AllowInsecureFallback`.
     pub unverified_clients: Cell,
@@ -60,6 +64,12 @@ impl ListenerCells {
     pub fn handshake_failure(&self, reason: HandshakeFailure) -> &Cell {
         // One place each, see `ALL`.
         &self.handshake_failures[reason as usize]
+    }
+
+    /// Connections refused for want of a header of the PROXY protocol, for this reason.
+    pub fn header_failure(&self, reason: HeaderFailure) -> &Cell {
+        // One place each, see `ALL`.
+        &self.header_failures[reason as usize]
     }
 }
 
@@ -162,6 +172,7 @@ impl Sum for ListenerCells {
             unrouted,
             handshakes,
             handshake_failures,
+            header_failures,
             unverified_clients,
             received_bytes,
             sent_bytes,
@@ -171,6 +182,9 @@ impl Sum for ListenerCells {
         self.unrouted.add(unrouted.value());
         self.handshakes.add(handshakes.value());
         for (sum, part) in self.handshake_failures.iter().zip(handshake_failures) {
+            sum.add(part.value());
+        }
+        for (sum, part) in self.header_failures.iter().zip(header_failures) {
             sum.add(part.value());
         }
         self.unverified_clients.add(unverified_clients.value());

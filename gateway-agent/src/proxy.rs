@@ -5,6 +5,8 @@
 
 mod accept;
 mod active;
+mod announce;
+mod arrival;
 mod connect;
 mod copy;
 mod flow;
@@ -14,6 +16,7 @@ mod limits;
 mod listener;
 pub mod message;
 mod pool;
+pub mod proxy_protocol;
 mod random;
 mod silence;
 mod slots;

@@ -7,6 +7,7 @@ mod filter;
 mod host;
 mod http;
 mod l4;
+mod proxy_protocol;
 mod publish;
 mod shared_map;
 mod tls;
@@ -27,6 +28,7 @@ pub use http::{
     VirtualHost,
 };
 pub use l4::{L4Service, Maglev};
+pub use proxy_protocol::{ProxySources, ProxyVersion};
 pub use publish::{Publisher, Reader};
 pub use shared_map::SharedMap;
 pub use tls::{
@@ -148,6 +150,8 @@ pub struct Listener {
     /// The Gateway listeners merged here, in order; never empty.
     pub names: Arc<[ListenerName]>,
     pub protocol: Protocol,
+    /// Where every connection has to begin with a header of the PROXY protocol: of whom it is believed. Never at UDP.
+    pub proxy_sources: Option<ProxySources>,
 }
 
 /// What is spoken on a listener, and the routes behind it.
@@ -250,6 +254,9 @@ pub struct EndpointSet {
     pub protocol: BackendProtocol,
     pub addresses: Arc<[std::net::SocketAddr]>,
     pub security: BackendSecurity,
+    /// The endpoints are told by the PROXY protocol on whose behalf a connection is made. Never with HTTP, whose
+    /// connections to backends are of many clients, and never with UDP.
+    pub proxy_version: Option<ProxyVersion>,
 }
 
 /// Everything that the data paths serve at one revision.

@@ -8,6 +8,7 @@
 //! **Invariant:** pure and total: no I/O, no clock, no failure. A bad object becomes a condition and, where the spec
 //! says so, a 500. Does not decide Programmed: that takes the data paths' word ([`crate::status::join`]).
 
+mod announced;
 mod authority;
 mod backend;
 mod certificates;
@@ -47,7 +48,7 @@ use std::collections::BTreeSet;
 use std::sync::Arc;
 
 pub use self::config::{Config, PodIdentity, Watched};
-pub use self::parameters::table as parameters_table;
+pub use self::parameters::tables as parameters_tables;
 pub use self::translator::{Gone, Translator, Work};
 use crate::provision::Wanted;
 use crate::snapshot::Listener;

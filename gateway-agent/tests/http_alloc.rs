@@ -97,6 +97,7 @@ fn snapshot(endpoints: &[SocketAddr]) -> Snapshot {
         protocol: BackendProtocol::Http1,
         addresses,
         security: BackendSecurity::Cleartext,
+        proxy_version: None,
     });
     let split = Split::new(vec![WeightedBackend::new(1, Backend::Endpoints(set))]);
     let route = RouteName { kind: RouteKind::Http, object: object("route") };
@@ -119,7 +120,7 @@ fn snapshot(endpoints: &[SocketAddr]) -> Snapshot {
         }),
     );
     let protocol = Protocol::Http(Arc::new(HttpTable { listeners }));
-    let listener = Arc::new(Listener { key: key(), names: [name].into(), protocol });
+    let listener = Arc::new(Listener { key: key(), names: [name].into(), protocol, proxy_sources: None });
     Snapshot { revision: Revision(1), listeners: [listener].into() }
 }
 
@@ -238,7 +239,8 @@ fn https_snapshot(key: ListenerKey, endpoints: &[SocketAddr], certificate: Certi
     let mode = TlsMode::Https { terms, http: http.clone() };
     let mut table = TlsTable::default();
     table.listeners.insert(None, Arc::new(TlsVirtualListener { name: name.clone(), mode }));
-    let listener = Listener { key, names: [name].into(), protocol: Protocol::Tls(Arc::new(table)) };
+    let protocol = Protocol::Tls(Arc::new(table));
+    let listener = Listener { key, names: [name].into(), protocol, proxy_sources: None };
     Snapshot { revision: Revision(1), listeners: [Arc::new(listener)].into() }
 }
 

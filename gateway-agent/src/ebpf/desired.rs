@@ -72,10 +72,10 @@ pub(super) fn verdicts(
         .iter()
         .filter_map(|listener| {
             let service = l4_service(listener)?;
-            let verdict = match proxy_objection(snapshot, listener.key, surroundings) {
-                Some(verdict) => verdict,
-                None => verdict(listener.key, service, surroundings),
-            };
+            let verdict = needs_proxy(listener, service)
+                .map(|reason| Verdict::Leave(reason.into()))
+                .or_else(|| proxy_objection(snapshot, listener.key, surroundings))
+                .unwrap_or_else(|| verdict(listener.key, service, surroundings));
             Some((listener.key, verdict))
         })
         .collect()
@@ -95,6 +95,17 @@ fn l4_service(listener: &Listener) -> Option<&L4Service> {
     match &listener.protocol {
         Protocol::Tcp(service) | Protocol::Udp(service) => Some(service),
         Protocol::Http(_) | Protocol::Tls(_) => None,
+    }
+}
+
+/// Why the kernel cannot serve a listener wherever it is: it passes on streams as they are.
+fn needs_proxy(listener: &Listener, service: &L4Service) -> Option<&'static str> {
+    if listener.proxy_sources.is_some() {
+        Some("clients are told by the PROXY protocol")
+    } else if !service.announced.is_empty() {
+        Some("endpoints are told of clients by the PROXY protocol")
+    } else {
+        None
     }
 }
 

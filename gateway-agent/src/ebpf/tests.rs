@@ -57,12 +57,12 @@ fn snapshot(revision: u64, services: &[(ListenerKey, SocketAddr)]) -> Arc<Snapsh
         .iter()
         .map(|(key, target)| {
             let (v4, v6) = if target.is_ipv4() { (Some(*target), None) } else { (None, Some(*target)) };
-            let service = Arc::new(L4Service { route: None, v4: maglev(v4), v6: maglev(v6) });
+            let service = Arc::new(L4Service { v4: maglev(v4), v6: maglev(v6), ..L4Service::default() });
             let protocol = match key.transport {
                 Transport::Tcp => Protocol::Tcp(service),
                 Transport::Udp => Protocol::Udp(service),
             };
-            Arc::new(Listener { key: *key, names: Arc::default(), protocol })
+            Arc::new(Listener { key: *key, names: Arc::default(), protocol, proxy_sources: None })
         })
         .collect();
     listeners.sort_by_key(|listener| listener.key);

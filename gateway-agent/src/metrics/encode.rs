@@ -6,7 +6,9 @@ use prometheus_client::metrics::counter::ConstCounter;
 use prometheus_client::metrics::gauge::ConstGauge;
 use prometheus_client::registry::{Registry, Unit};
 
-use super::{ClusterNumbers, HandshakeFailure, ListenerCells, Metrics, RouteCells, WorkerCells};
+use super::{
+    ClusterNumbers, HandshakeFailure, HeaderFailure, ListenerCells, Metrics, RouteCells, WorkerCells,
+};
 use crate::snapshot::{ListenerName, RouteName};
 
 /// What the flows of one listener carried in the kernel; bytes are those of whole frames.
@@ -234,6 +236,17 @@ impl Sums {
         series
     }
 
+    fn header_failures(&self) -> Series<HandshakeLabels> {
+        let failures = self.listeners.iter().flat_map(|(name, cells)| {
+            HeaderFailure::ALL.map(|failure| {
+                let ListenerLabels { namespace, gateway, listener } = listener_labels(name);
+                let labels = HandshakeLabels { namespace, gateway, listener, reason: failure.as_str() };
+                (labels, cells.header_failure(failure).value())
+            })
+        });
+        failures.filter(|(_, failures)| *failures > 0).collect()
+    }
+
     fn listener_paths(&self) -> Series<ListenerPathLabels> {
         let label = |(name, path, mechanism): &(ListenerName, &'static str, &'static str)| {
             let ListenerLabels { namespace, gateway, listener } = listener_labels(name);
@@ -263,6 +276,8 @@ impl Sums {
         counters(encoder, "listener_tls_unverified_clients", help, None, self.unverified_clients())?;
         let help = "TLS handshakes that failed, by reason";
         counters(encoder, "listener_tls_handshake_failures", help, None, self.handshake_failures())?;
+        let help = "Connections refused for want of a PROXY protocol header, by reason";
+        counters(encoder, "listener_proxy_header_failures", help, None, self.header_failures())?;
         let help = "Received from clients by the proxy";
         let received = self.listener(|cells| cells.received_bytes.value());
         counters(encoder, "listener_received", help, bytes, received)?;

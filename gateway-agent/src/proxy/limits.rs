@@ -79,6 +79,9 @@ pub(super) const COMMANDS: usize = 64;
 /// The waits of the relays. A value, so that tests can shorten them.
 #[derive(Clone, Copy, Debug)]
 pub struct Timeouts {
+    /// From accept to the end of a PROXY protocol header. A load balancer sends it at once; a segment that is lost is sent
+    /// again after 0.2 to 3 s.
+    pub proxy_header: Duration,
     /// From accept to a complete ClientHello. A handshake's first flight needs a few round trips at most; a silent
     /// client frees its socket then.
     pub hello: Duration,
@@ -98,6 +101,7 @@ pub struct Timeouts {
 impl Default for Timeouts {
     fn default() -> Self {
         Self {
+            proxy_header: Duration::from_secs(5),
             hello: Duration::from_secs(10),
             handshake: Duration::from_secs(10),
             connect: Duration::from_secs(5),

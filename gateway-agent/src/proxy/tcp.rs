@@ -2,6 +2,7 @@
 //!
 //! Serves what the kernel path leaves alone: loopback clients, the other address family, connections it does not own.
 
+use std::io;
 use std::net::SocketAddr;
 use std::rc::Rc;
 
@@ -9,10 +10,12 @@ use smallvec::SmallVec;
 use tokio::net::TcpStream;
 
 use super::active::Active;
+use super::announce::{Principal, announce};
 use super::connect::connect;
 use super::copy::{End, Meter, Side, relay, reset};
 use super::flow::{FlowKey, alternative, table};
 use super::limits::CONNECT_ATTEMPTS;
+use super::proxy_protocol::Ends;
 use super::state::ListenerState;
 use super::worker::Worker;
 use crate::metrics::RouteCells;
@@ -43,7 +46,13 @@ pub(super) async fn serve(
         return reset(&client);
     };
     route.requests[0].add(1);
-    let Some((upstream, target)) = connect_one_of(worker, table, hash, target, &route).await else {
+    let connect = async |target| {
+        let upstream = connect(target, worker.timeouts.connect).await?;
+        let principal = Principal { ends: Ends { client: peer, local }, server_name: "" };
+        announce(&upstream, service.proxy_version(target), principal, &[])?;
+        Ok(upstream)
+    };
+    let Some((upstream, target)) = connect_one_of(connect, table, hash, target, &route).await else {
         return reset(&client);
     };
     let meter = Meter { listener: &cells, route: &route };
@@ -57,7 +66,7 @@ pub(super) async fn serve(
 /// The first of the flow's target and other ones that accepts. A flow whose target refuses would be refused for ever
 /// while others can serve: endpoints lag behind the pods. The kernel path cannot do this.
 async fn connect_one_of(
-    worker: &Worker,
+    connect: impl AsyncFn(SocketAddr) -> io::Result<TcpStream>,
     table: &Maglev,
     hash: u32,
     first: SocketAddr,
@@ -66,7 +75,7 @@ async fn connect_one_of(
     let mut tried: SmallVec<[SocketAddr; CONNECT_ATTEMPTS]> = SmallVec::new();
     let mut next = Some(first);
     while let Some(target) = next {
-        match connect(target, worker.timeouts.connect).await {
+        match connect(target).await {
             Ok(upstream) => return Some((upstream, target)),
             Err(error) => {
                 route.upstream_failures.add(1);

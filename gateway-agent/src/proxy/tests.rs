@@ -6,6 +6,7 @@ mod https;
 mod listeners;
 mod mutual;
 mod pki;
+mod proxy_protocol;
 mod tcp;
 mod terminate;
 mod tls;

@@ -28,8 +28,10 @@ pub(super) use replay::Replay;
 pub(super) use upstream::{Identities, Identity, Unspeakable};
 
 use super::active::Active;
+use super::announce::Principal;
 use super::copy::reset;
 use super::http;
+use super::proxy_protocol::Ends;
 use super::state::ListenerState;
 use super::worker::Worker;
 use crate::snapshot::{TlsMode, TlsTable};
@@ -74,11 +76,13 @@ pub(super) async fn serve(
     };
     let cells = state.cells(Some(&listener.name));
     cells.connections.add(1);
+    let ends = Ends { client: peer, local };
     match &listener.mode {
         TlsMode::Passthrough(hosts) => {
             let _active = Active::new(&cells);
             let rule = hosts.lookup(&name).map(|rule| &**rule);
-            passthrough::serve(worker, (client, peer, raw), rule, state, &cells).await;
+            let arrival = passthrough::Arrival { client, ends, raw, server_name: &name };
+            passthrough::serve(worker, arrival, rule, state, &cells).await;
         }
         TlsMode::Https { terms, .. } => {
             let termination = state.termination(&worker.tls, &listener.name, terms, Application::Http);
@@ -98,8 +102,8 @@ pub(super) async fn serve(
             let termination = state.termination(&worker.tls, &listener.name, terms, Application::Opaque);
             let arrival = terminate::Arrival { client, peer, raw, server_name: name };
             let shaken = Box::pin(terminate::shake(worker, arrival, termination, &cells)).await;
-            let Some((client, _name)) = shaken else { return };
-            let client = (client, peer);
+            let Some((client, server_name)) = shaken else { return };
+            let client = (client, Principal { ends, server_name: &server_name });
             Box::pin(opaque::serve(worker, client, rule, client_certificate.as_ref(), state, &cells)).await;
         }
     }

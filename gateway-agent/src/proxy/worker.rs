@@ -17,11 +17,13 @@ use tokio::sync::{mpsc, oneshot};
 use tokio::task::LocalSet;
 use tokio_util::sync::CancellationToken;
 
+use super::arrival::arrive;
 use super::copy::Pools;
 use super::flow::FlowKey;
 use super::http::{self, Ejections, HttpWorker};
 use super::limits::{Budget, COMMANDS, Timeouts};
 use super::pool::Buffers;
+use super::proxy_protocol::Ends;
 use super::random::Random;
 use super::slots::Slots;
 use super::socket::Sockets;
@@ -224,6 +226,15 @@ impl Worker {
         local: SocketAddr,
         state: Rc<ListenerState>,
     ) {
+        let mut ends = Ends { client: peer, local };
+        if let Some(sources) = &state.listener.proxy_sources {
+            // Its state is large, and most connections have none of it.
+            let Some(announced) = Box::pin(arrive(self, &stream, ends, sources, &state)).await else {
+                return;
+            };
+            ends = announced;
+        }
+        let Ends { client: peer, local } = ends;
         match &state.listener.protocol {
             Protocol::Tcp(service) => tcp::serve(self, stream, peer, local, &state, service).await,
             Protocol::Tls(table) => tls::serve(self, stream, (peer, local), &state, table).await,

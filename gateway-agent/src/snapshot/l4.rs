@@ -3,7 +3,7 @@
 use std::net::SocketAddr;
 use std::sync::Arc;
 
-use super::RouteName;
+use super::{ProxyVersion, RouteName};
 
 /// What a TCP or UDP listener leads to. Clients of one address family get that family's table: endpoints of their own
 /// family where the Service has any, else those of the other, which only the userspace relay can reach.
@@ -13,6 +13,16 @@ pub struct L4Service {
     pub route: Option<RouteName>,
     pub v4: Arc<Maglev>,
     pub v6: Arc<Maglev>,
+    /// The endpoints that are told of their clients by the PROXY protocol, in order.
+    pub announced: Arc<[(SocketAddr, ProxyVersion)]>,
+}
+
+impl L4Service {
+    /// How an endpoint is told of a client.
+    pub fn proxy_version(&self, target: SocketAddr) -> Option<ProxyVersion> {
+        let index = self.announced.binary_search_by_key(&target, |(address, _)| *address).ok()?;
+        self.announced.get(index).map(|(_, version)| *version)
+    }
 }
 
 /// A Maglev table (Eisenbud et al., NSDI 2016). Empty `slots`: nothing can serve, the client is refused.

@@ -351,7 +351,12 @@ pub struct Service {
     /// `status.loadBalancer.ingress`.
     pub ingress: Vec<ServiceIngress>,
     pub ports: Vec<ServicePort>,
+    /// Its annotation [`PROXY_PROTOCOL_ANNOTATION`].
+    pub proxy_protocol: Option<Arc<str>>,
 }
+
+/// By which a Service says that its endpoints are to be told of clients by the PROXY protocol.
+pub const PROXY_PROTOCOL_ANNOTATION: &str = "gateway-agent.dev/proxy-protocol";
 
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub enum ServiceType {

@@ -5,16 +5,17 @@ use std::net::SocketAddr;
 use std::sync::Arc;
 
 use super::Config;
+use super::announced;
 use super::conditions::Problem;
 use super::grant::{self, From};
 use super::policy::Cover;
 use crate::snapshot::{
-    Backend, BackendProtocol, BackendSecurity, EndpointSet, ObjectName, RouteKind, Split, Transport,
-    WeightedBackend,
+    Backend, BackendProtocol, BackendSecurity, EndpointSet, ObjectName, ProxyVersion, RouteKind, Split,
+    Transport, WeightedBackend,
 };
 use crate::status::names::reason;
 use crate::store::Store;
-use crate::store::objects::{BackendRef, ServicePort, ServiceType, SlicePort};
+use crate::store::objects::{BackendRef, PROXY_PROTOCOL_ANNOTATION, ServicePort, ServiceType, SlicePort};
 
 /// How a Service port with this `appProtocol` is spoken to for a route of this kind, or why it is not: the promise that it
 /// makes to clients would not be kept. Routes of streams pass on what they get.
@@ -131,7 +132,7 @@ impl Endpoints {
         service: ObjectName,
         port: &ServicePort,
         (transport, protocol): (Transport, BackendProtocol),
-        security: BackendSecurity,
+        (security, proxy_version): (BackendSecurity, Option<ProxyVersion>),
     ) -> Arc<EndpointSet> {
         let key = (service, port.port, transport, protocol);
         if let Some(known) = self.known.get(&key).filter(|known| known.is_current) {
@@ -143,6 +144,7 @@ impl Endpoints {
             protocol,
             addresses: usable(store, config, &key.0, &port.name, transport),
             security,
+            proxy_version,
         };
         let before = self.known.remove(&key).map(|known| known.set).filter(|set| **set == fresh);
         let set = before.unwrap_or_else(|| Arc::new(fresh));
@@ -233,12 +235,16 @@ impl Resolver<'_> {
                 format!("port {port} of Service {service} has appProtocol {app_protocol}, which {why}");
             Problem::new(reason::UNSUPPORTED_PROTOCOL, message)
         })?;
+        let proxy_version = announced::proxy_version(route, object, service_port).map_err(|why| {
+            let message = format!("Service {service}: annotation {PROXY_PROTOCOL_ANNOTATION}: {why}");
+            Problem::new(reason::UNSUPPORTED_PROTOCOL, message)
+        })?;
         // What is to be sent by TLS is never sent in clear.
         if matches!(route, RouteKind::Grpc | RouteKind::Http) && security == BackendSecurity::Refused {
             return Ok(None);
         }
-        let speech = (transport, protocol);
-        Ok(Some(self.endpoints.get(self.store, self.config, service, service_port, speech, security)))
+        let (speech, terms) = ((transport, protocol), (security, proxy_version));
+        Ok(Some(self.endpoints.get(self.store, self.config, service, service_port, speech, terms)))
     }
 }
 

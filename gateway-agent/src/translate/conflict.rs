@@ -55,6 +55,11 @@ impl Holders {
         }
     }
 
+    /// One of them.
+    pub(super) fn any(&self) -> Option<usize> {
+        self.protocols.first().map(|(_, index)| *index)
+    }
+
     /// Why `spec` cannot be one of them, and with whom it clashes.
     pub(super) fn clash(&self, spec: &ListenerSpec) -> Option<(&'static str, usize)> {
         let rival = self.protocols.iter().find(|(protocol, _)| !can_share(protocol, &spec.protocol));

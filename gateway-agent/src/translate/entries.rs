@@ -108,17 +108,23 @@ fn make(by_key: &mut BTreeMap<ListenerKey, Arc<Listener>>, group: &Group, parts:
     let members: Vec<&ListenerPlan> =
         group.members.iter().filter_map(|member| parts.topology.listeners.get(*member)).collect();
     let protocol = protocol(&members, parts);
+    // The same for all: they would be in conflict.
+    let proxy_sources = members.first().and_then(|member| member.proxy_sources.clone());
     let mut is_changed = false;
     for key in &group.keys {
         match &protocol {
             None => is_changed |= by_key.remove(key).is_some(),
             Some(protocol) => {
                 let known = by_key.get(key);
-                let is_same =
-                    known.is_some_and(|known| known.names == group.names && known.protocol == *protocol);
+                let is_same = known.is_some_and(|known| {
+                    known.names == group.names
+                        && known.proxy_sources == proxy_sources
+                        && known.protocol == *protocol
+                });
                 if !is_same {
-                    let listener =
-                        Listener { key: *key, names: group.names.clone(), protocol: protocol.clone() };
+                    let (names, protocol) = (group.names.clone(), protocol.clone());
+                    let proxy_sources = proxy_sources.clone();
+                    let listener = Listener { key: *key, names, protocol, proxy_sources };
                     by_key.insert(*key, Arc::new(listener));
                     is_changed = true;
                 }

@@ -12,7 +12,7 @@ pub(super) use self::service::{ServicePlace, allocator};
 use super::Config;
 use super::conditions::Problem;
 use super::inputs::Inputs;
-use super::parameters;
+use super::parameters::{self, Parameters, Serving};
 use crate::provision::AddressProvider;
 use crate::provision::service::ServiceSettings;
 use crate::snapshot::{ListenerKey, ObjectName, Transport};
@@ -28,6 +28,7 @@ const MAX_STATUS_ADDRESSES: usize = 16;
 pub(super) struct GatewayPlan {
     pub(super) gateway: Arc<Gateway>,
     pub(super) settings: ServiceSettings,
+    pub(super) serving: Serving,
     /// Accepted=False: nothing of it is served.
     pub(super) problem: Option<Problem>,
     /// Programmed=False although it is accepted.
@@ -43,10 +44,11 @@ pub(super) struct GatewayPlan {
 
 impl GatewayPlan {
     fn new(gateway: &Arc<Gateway>, inputs: &Inputs<'_>, config: &Config) -> Self {
-        let (settings, problem) = match parameters::read(gateway, inputs, &config.provider) {
-            Ok(settings) => (settings, None),
-            Err(problem) => (ServiceSettings::default(), Some(problem)),
-        };
+        let (Parameters { service: settings, serving }, problem) =
+            match parameters::read(gateway, inputs, &config.provider) {
+                Ok(parameters) => (parameters, None),
+                Err(problem) => (Parameters::default(), Some(problem)),
+            };
         let ignored = ignored(gateway, &config.provider);
         let mut notes = Vec::new();
         if !ignored.is_empty() {
@@ -55,6 +57,7 @@ impl GatewayPlan {
         Self {
             gateway: gateway.clone(),
             settings,
+            serving,
             problem,
             unusable: None,
             bindings: Vec::new(),

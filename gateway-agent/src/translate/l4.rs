@@ -8,7 +8,7 @@ use gateway_common::address::Address;
 use gateway_common::{hash, maglev};
 
 use super::backend::{Share, Shares};
-use crate::snapshot::{EndpointSet, L4Service, Maglev, RouteName};
+use crate::snapshot::{EndpointSet, L4Service, Maglev, ProxyVersion, RouteName};
 
 /// Endpoints in one table. The largest table has 65,521 slots, so each still gets eight: shares are off by at most an
 /// eighth. Of more, the first in order of address take part.
@@ -19,7 +19,19 @@ pub(super) fn service(route: &RouteName, shares: &Shares) -> L4Service {
         route: Some(route.clone()),
         v4: Arc::new(table(shares, SocketAddr::is_ipv4)),
         v6: Arc::new(table(shares, SocketAddr::is_ipv6)),
+        announced: announced(shares),
     }
+}
+
+/// An address that several of the Services have is spoken to as the first of them wants it.
+fn announced(shares: &Shares) -> Arc<[(SocketAddr, ProxyVersion)]> {
+    let mut versions: BTreeMap<SocketAddr, Option<ProxyVersion>> = BTreeMap::new();
+    for set in shares.shares.iter().filter_map(|share| share.endpoints.as_ref()) {
+        for address in set.addresses.iter() {
+            versions.entry(*address).or_insert(set.proxy_version);
+        }
+    }
+    versions.into_iter().filter_map(|(address, version)| Some((address, version?))).collect()
 }
 
 /// What to say where a table cannot hold all endpoints.

@@ -19,7 +19,7 @@ use super::overlap;
 use crate::certificate::Certificate;
 use crate::provision::AddressProvider;
 use crate::provision::targets::PortKey;
-use crate::snapshot::{ListenerKey, ListenerName, RouteKind, TlsTerms, Transport};
+use crate::snapshot::{ListenerKey, ListenerName, ProxySources, RouteKind, TlsTerms, Transport};
 use crate::status::names::{kind, reason};
 use crate::status::{Condition, Scope, ScopeStatus};
 use crate::store::Store;
@@ -49,6 +49,8 @@ pub(super) struct ListenerPlan {
     pub(super) terms: TlsTerms,
     /// Of the Gateway, for backends.
     pub(super) client_certificate: Option<Arc<Certificate>>,
+    /// Whose headers of the PROXY protocol are believed, where connections have to begin with one.
+    pub(super) proxy_sources: Option<ProxySources>,
     /// Empty where it is not served.
     pub(super) keys: Vec<ListenerKey>,
 }
@@ -255,6 +257,10 @@ impl<'a> Planner<'a> {
             overlap: None,
             terms: TlsTerms { certificates, clients },
             client_certificate: client_certificate.and_then(Result::ok),
+            proxy_sources: spec
+                .port
+                .filter(|_| transport(&spec.protocol) == Some(Transport::Tcp))
+                .and_then(|port| gateway.serving.proxy_sources(port)),
             keys: Vec::new(),
         });
     }
@@ -272,8 +278,7 @@ impl<'a> Planner<'a> {
         let conflict = keys.iter().find_map(|key| {
             let by_address = self.claims.get(&(key.transport, key.port))?;
             let mut rivals = by_address.iter().filter(|(address, _)| overlap(key.address, **address));
-            let (reason, rival) = rivals.find_map(|(_, holders)| holders.clash(&listener.spec))?;
-            Some(Problem::new(reason, conflict::message(reason, &self.plans[rival].name.to_string())))
+            rivals.find_map(|(_, holders)| self.clash(listener, holders))
         });
         if conflict.is_none() {
             for key in &keys {
@@ -284,6 +289,23 @@ impl<'a> Planner<'a> {
             self.plans[index].waiting = waiting;
         }
         self.plans[index].conflict = conflict;
+    }
+
+    /// Why the listener cannot be one of those that have a port already.
+    fn clash(&self, listener: &ListenerPlan, holders: &Holders) -> Option<Problem> {
+        if let Some((reason, rival)) = holders.clash(&listener.spec) {
+            return Some(Problem::new(
+                reason,
+                conflict::message(reason, &self.plans[rival].name.to_string()),
+            ));
+        }
+        // It comes before all that tells listeners of a port apart. Those that are there agree.
+        let rival = &self.plans[holders.any()?];
+        (rival.proxy_sources != listener.proxy_sources).then(|| {
+            let message =
+                format!("listener {} of the port has other parameters of the PROXY protocol", rival.name);
+            Problem::new(reason::PROTOCOL_CONFLICT, message)
+        })
     }
 
     pub(super) fn finish(mut self) -> Vec<ListenerPlan> {

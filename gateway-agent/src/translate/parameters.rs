@@ -1,13 +1,16 @@
 //! What the ConfigMap of `spec.infrastructure.parametersRef` may say.
 //!
-//! One table has the keys, their defaults and their readers; the page for users is made of the same table.
+//! Tables have the keys, their defaults and their readers; the page for users is made of the same tables.
 //! **Invariant:** a key acts or is refused: none is passed over.
+
+mod serving;
 
 use std::net::IpAddr;
 use std::sync::Arc;
 
 use ipnet::IpNet;
 
+pub(super) use self::serving::Serving;
 use super::conditions::Problem;
 use super::inputs::Inputs;
 use crate::provision::AddressProvider;
@@ -16,18 +19,25 @@ use crate::snapshot::ObjectName;
 use crate::status::names::reason;
 use crate::store::objects::{ConfigMap, Gateway, ServiceType};
 
-/// One key of the ConfigMap.
-struct Parameter {
+/// One key of the ConfigMap, of those that are for `T`.
+struct Parameter<T: 'static> {
     key: &'static str,
     values: &'static str,
     default: &'static str,
     does: &'static str,
     /// Puts the value in, or says what it should have been.
-    read: fn(&mut ServiceSettings, &str) -> Result<(), String>,
+    read: fn(&mut T, &str) -> Result<(), String>,
+}
+
+/// What all keys together say.
+#[derive(Clone, Debug, Default, PartialEq, Eq)]
+pub(super) struct Parameters {
+    pub(super) service: ServiceSettings,
+    pub(super) serving: Serving,
 }
 
 /// All of them say what Service is made, so they act with `--address-provider service` only.
-const PARAMETERS: &[Parameter] = &[
+const SERVICE: &[Parameter<ServiceSettings>] = &[
     Parameter {
         key: "allocateLoadBalancerNodePorts",
         values: "`true`, `false`",
@@ -91,10 +101,7 @@ const PARAMETERS: &[Parameter] = &[
         default: "every client",
         does: "which clients the load balancer lets in, where it can",
         read: |settings, value| {
-            settings.source_ranges = items(value, |item| {
-                let net: IpNet = item.parse().map_err(|_not_a_prefix| format!("{item:?} is no prefix"))?;
-                Ok(Arc::from(net.trunc().to_string()))
-            })?;
+            settings.source_ranges = items(value, |item| Ok(Arc::from(prefix(item)?.to_string())))?;
             Ok(())
         },
     },
@@ -157,9 +164,9 @@ pub(super) fn read(
     gateway: &Gateway,
     inputs: &Inputs<'_>,
     provider: &AddressProvider,
-) -> Result<ServiceSettings, Problem> {
+) -> Result<Parameters, Problem> {
     let Some(parameters) = &gateway.infrastructure.parameters else {
-        return Ok(ServiceSettings::default());
+        return Ok(Parameters::default());
     };
     let invalid = |message: String| Problem::new(reason::INVALID_PARAMETERS, message);
     if !(parameters.group.is_empty() && &*parameters.kind == "ConfigMap") {
@@ -172,28 +179,41 @@ pub(super) fn read(
     let Some(map) = inputs.config_map(&name) else {
         return Err(invalid(format!("infrastructure.parametersRef: ConfigMap {name} does not exist")));
     };
-    settings(map, provider).map_err(|message| invalid(format!("ConfigMap {name}: {message}")))
+    let read = read_map(map, provider)
+        .and_then(|parameters| parameters.serving.fits(&gateway.listeners).map(|()| parameters));
+    read.map_err(|message| invalid(format!("ConfigMap {name}: {message}")))
 }
 
-fn settings(map: &ConfigMap, provider: &AddressProvider) -> Result<ServiceSettings, String> {
-    let mut settings = ServiceSettings::default();
+fn read_map(map: &ConfigMap, provider: &AddressProvider) -> Result<Parameters, String> {
+    let Parameters { service: mut settings, mut serving } = Parameters::default();
     for (key, value) in &map.data {
-        let Some(parameter) = PARAMETERS.iter().find(|parameter| parameter.key == &**key) else {
+        if put(serving::SERVING, &mut serving, key, value)? {
+            continue;
+        }
+        if !SERVICE.iter().any(|parameter| parameter.key == &**key) {
             return Err(format!("unknown key {key}"));
-        };
+        }
         if !matches!(provider, AddressProvider::Service(_)) {
             return Err(format!(
                 "key {key} is of the address provider service, but this agent has --address-provider {}",
                 provider.as_str()
             ));
         }
-        (parameter.read)(&mut settings, value.trim())
-            .map_err(|expected| format!("key {key}: {value:?} is not valid: {expected}"))?;
+        put(SERVICE, &mut settings, key, value)?;
     }
+    serving.is_whole()?;
     if settings.kind != ServiceType::NodePort && !settings.node_addresses.is_empty() {
         return Err("key nodeAddresses acts with serviceType NodePort only".into());
     }
-    Ok(settings)
+    Ok(Parameters { service: settings, serving })
+}
+
+/// False: the table has no such key.
+fn put<T>(table: &[Parameter<T>], settings: &mut T, key: &str, value: &str) -> Result<bool, String> {
+    let Some(parameter) = table.iter().find(|parameter| parameter.key == key) else { return Ok(false) };
+    (parameter.read)(settings, value.trim())
+        .map_err(|expected| format!("key {key}: {value:?} is not valid: {expected}"))?;
+    Ok(true)
 }
 
 fn choice<T: Copy>(value: &str, choices: &[(&str, T)]) -> Result<T, String> {
@@ -218,6 +238,11 @@ fn items<T>(value: &str, read: impl Fn(&str) -> Result<T, String>) -> Result<Vec
     Ok(items)
 }
 
+fn prefix(item: &str) -> Result<IpNet, String> {
+    let net: IpNet = item.parse().map_err(|_not_a_prefix| format!("{item:?} is no prefix"))?;
+    Ok(net.trunc())
+}
+
 fn has_duplicates<T: PartialEq>(items: &[T]) -> bool {
     items.iter().enumerate().any(|(index, item)| items[..index].contains(item))
 }
@@ -236,10 +261,14 @@ fn is_qualified_name(key: &str) -> bool {
     is_part(name, &['-', '_', '.'], 63) && prefix.is_none_or(|prefix| is_part(prefix, &['-', '.'], 253))
 }
 
-/// The table for users, in Markdown.
-pub fn table() -> String {
+/// The tables for users, in Markdown: of what Service is made, and of how listeners serve.
+pub fn tables() -> [String; 2] {
+    [table(SERVICE), table(serving::SERVING)]
+}
+
+fn table<T>(parameters: &[Parameter<T>]) -> String {
     let mut table = "| key | values | default | what it does |\n|---|---|---|---|\n".to_owned();
-    for Parameter { key, values, default, does, read: _ } in PARAMETERS {
+    for Parameter { key, values, default, does, read: _ } in parameters {
         table.push_str(&format!("| `{key}` | {values} | {default} | {does} |\n"));
     }
     table

@@ -17,6 +17,7 @@ mod listeners;
 mod order;
 mod policies;
 mod pool;
+mod proxy_protocol;
 mod routes;
 mod scope;
 mod service;

@@ -24,6 +24,8 @@ mod mutual;
 mod packets;
 #[path = "netns/pool.rs"]
 mod pool;
+#[path = "netns/proxy_protocol.rs"]
+mod proxy_protocol;
 #[path = "netns/steering.rs"]
 mod steering;
 #[path = "netns/survival.rs"]

@@ -48,6 +48,11 @@ const GROUPS: &[Group] = &[
     },
     Group {
         purposes: &[Purpose::Test],
+        why: "who speaks the PROXY protocol in the namespace tests",
+        packages: &["haproxy", "nginx-light"],
+    },
+    Group {
+        purposes: &[Purpose::Test],
         why: "the virtual machines with other kernels",
         packages: &["qemu-system-x86", "busybox-static", "xz-utils", "zstd"],
     },

@@ -44,6 +44,8 @@ const PURE: &[&str] = &[
     "gateway-agent/src/proxy/http/h2/budget.rs",
     "gateway-agent/src/proxy/message.rs",
     "gateway-agent/src/proxy/message/",
+    "gateway-agent/src/proxy/proxy_protocol.rs",
+    "gateway-agent/src/proxy/proxy_protocol/",
     "gateway-agent/src/proxy/tls/hello.rs",
     "gateway-ebpf/common/src/",
 ];

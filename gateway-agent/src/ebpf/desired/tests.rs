@@ -5,7 +5,10 @@ use std::sync::Arc;
 
 use super::{Surroundings, Target, Verdict, endpoints, verdicts};
 use crate::addresses::{Interface, Interfaces, Route};
-use crate::snapshot::{L4Service, Listener, ListenerKey, Maglev, Protocol, Revision, Snapshot, Transport};
+use crate::snapshot::{
+    L4Service, Listener, ListenerKey, Maglev, Protocol, ProxySources, ProxyVersion, Revision, Snapshot,
+    Transport,
+};
 use crate::status::{Applied, Served};
 
 const GATEWAY_V4: [u8; 4] = [192, 0, 2, 1];
@@ -26,8 +29,9 @@ fn maglev(targets: &[Option<&str>]) -> Arc<Maglev> {
 }
 
 fn snapshot(key: ListenerKey, v4: &[Option<&str>], v6: &[Option<&str>]) -> Snapshot {
-    let service = Arc::new(L4Service { route: None, v4: maglev(v4), v6: maglev(v6) });
-    let listener = Listener { key, names: Arc::default(), protocol: Protocol::Tcp(service) };
+    let service = Arc::new(L4Service { v4: maglev(v4), v6: maglev(v6), ..L4Service::default() });
+    let protocol = Protocol::Tcp(service);
+    let listener = Listener { key, names: Arc::default(), protocol, proxy_sources: None };
     Snapshot { revision: Revision(7), listeners: [Arc::new(listener)].into() }
 }
 
@@ -180,4 +184,28 @@ fn listener_that_the_proxy_failed_is_not_served() {
     assert!(world.reason(&snapshot).contains("port 80 is taken"));
     world.proxy.listeners.clear();
     assert!(world.reason(&snapshot).contains("not opened"));
+}
+
+#[test]
+fn listener_with_the_proxy_protocol_on_either_side_is_left_whatever_the_proxy_has_said() {
+    let key = key(None);
+    let mut world = world(key);
+    // As the kernel serves it already and the proxy is behind.
+    world.proxy.revision = Revision(6);
+    world.serving.insert(key);
+    let changed = |change: &dyn Fn(&mut Listener)| {
+        let mut snapshot = snapshot(key, &[Some("10.0.0.1:8080")], &[]);
+        let mut listener = (*snapshot.listeners[0]).clone();
+        change(&mut listener);
+        snapshot.listeners = [Arc::new(listener)].into();
+        snapshot
+    };
+    assert!(matches!(world.verdict(&changed(&|_| {})), Verdict::Serve(_)));
+    let expecting = changed(&|listener| listener.proxy_sources = Some(ProxySources::new(&[])));
+    assert_eq!(world.reason(&expecting), "clients are told by the PROXY protocol");
+    let telling = changed(&|listener| {
+        let Protocol::Tcp(service) = &mut listener.protocol else { panic!("{listener:?}") };
+        Arc::make_mut(service).announced = [("10.0.0.1:8080".parse().unwrap(), ProxyVersion::V2)].into();
+    });
+    assert_eq!(world.reason(&telling), "endpoints are told of clients by the PROXY protocol");
 }

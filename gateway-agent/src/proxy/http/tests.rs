@@ -84,6 +84,7 @@ fn endpoints(weight: u32, addresses: &[SocketAddr]) -> WeightedBackend {
         protocol: BackendProtocol::Http1,
         addresses: addresses.into(),
         security: BackendSecurity::Cleartext,
+        proxy_version: None,
     };
     WeightedBackend::new(weight, Backend::Endpoints(Arc::new(set)))
 }
@@ -136,7 +137,8 @@ impl Lab {
         listeners.insert(None, Arc::new(listener));
         let table = HttpTable { listeners };
         let names = [listener_name()].into();
-        let listener = Listener { key: key(), names, protocol: Protocol::Http(Arc::new(table)) };
+        let protocol = Protocol::Http(Arc::new(table));
+        let listener = Listener { key: key(), names, protocol, proxy_sources: None };
         self.n_published.set(self.n_published.get() + 1);
         let revision = Revision(self.n_published.get());
         self.publisher.publish(Arc::new(Snapshot { revision, listeners: [Arc::new(listener)].into() }));

@@ -19,8 +19,9 @@ use crate::proxy::{Proxy, ProxyConfig, ProxyError, Timeouts};
 use crate::snapshot::{
     Backend, BackendProtocol, BackendSecurity, EndpointSet, HostTable, HttpAction, HttpMatch, HttpRule,
     HttpTable, HttpVirtualListener, L4Service, Listener, ListenerKey, ListenerName, Maglev, ObjectName,
-    PathMatch, Protocol, Publisher, Revision, RouteKind, RouteName, Scheme, Snapshot, Split, TlsMode,
-    TlsRule, TlsTable, TlsTerms, TlsVirtualListener, Transport, VirtualHost, WeightedBackend,
+    PathMatch, Protocol, ProxySources, ProxyVersion, Publisher, Revision, RouteKind, RouteName, Scheme,
+    Snapshot, Split, TlsMode, TlsRule, TlsTable, TlsTerms, TlsVirtualListener, Transport, VirtualHost,
+    WeightedBackend,
 };
 use crate::status::{Applied, Served};
 
@@ -135,7 +136,7 @@ fn object(name: &str) -> ObjectName {
 
 pub(super) fn listener(key: ListenerKey, protocol: Protocol) -> Listener {
     let name = ListenerName::of_gateway(&object("gw"), &format!("port-{}", key.port).into());
-    Listener { key, names: [name].into(), protocol }
+    Listener { key, names: [name].into(), protocol, proxy_sources: None }
 }
 
 fn maglev(targets: &[Option<SocketAddr>]) -> Arc<Maglev> {
@@ -148,7 +149,7 @@ fn maglev(targets: &[Option<SocketAddr>]) -> Arc<Maglev> {
 pub(super) fn service(kind: RouteKind, targets: &[Option<SocketAddr>]) -> Arc<L4Service> {
     let table = maglev(targets);
     let route = Some(RouteName { kind, object: object("route") });
-    Arc::new(L4Service { route, v4: table.clone(), v6: table })
+    Arc::new(L4Service { route, v4: table.clone(), v6: table, ..L4Service::default() })
 }
 
 pub(super) fn tcp(key: ListenerKey, targets: &[SocketAddr]) -> Listener {
@@ -169,6 +170,7 @@ fn endpoints(addresses: &[SocketAddr], security: BackendSecurity) -> Backend {
         protocol: BackendProtocol::Http1,
         addresses,
         security,
+        proxy_version: None,
     }))
 }
 
@@ -192,6 +194,51 @@ pub(super) fn terminate(
     Arc::make_mut(table).listeners.insert(Some(hostname), own);
     listener.names = listener.names.iter().cloned().chain([name]).collect();
     listener
+}
+
+/// The same listener, whose connections begin with a header of the PROXY protocol of one of `sources`.
+pub(super) fn expecting(listener: Listener, sources: &[&str]) -> Listener {
+    let nets: Vec<_> = sources.iter().map(|net| net.parse().expect("a prefix")).collect();
+    Listener { proxy_sources: Some(ProxySources::new(&nets)), ..listener }
+}
+
+/// The same listener of TCP, or with TLSRoutes, whose backends are told of clients.
+pub(super) fn telling(mut listener: Listener, version: ProxyVersion) -> Listener {
+    match &mut listener.protocol {
+        Protocol::Tcp(service) => {
+            let service = Arc::make_mut(service);
+            let targets = service.v4.targets.iter().flatten();
+            service.announced = targets.map(|target| (*target, version)).collect();
+        }
+        Protocol::Tls(table) => {
+            let mut told = TlsTable::default();
+            for (hostname, listener) in table.listeners.iter() {
+                let mut listener = (**listener).clone();
+                if let TlsMode::Passthrough(hosts) | TlsMode::Terminate { hosts, .. } = &mut listener.mode {
+                    *hosts = told_hosts(hosts, version);
+                }
+                told.listeners.insert(hostname.as_deref(), Arc::new(listener));
+            }
+            *table = Arc::new(told);
+        }
+        other => panic!("{other:?}"),
+    }
+    listener
+}
+
+fn told_hosts(hosts: &HostTable<Arc<TlsRule>>, version: ProxyVersion) -> HostTable<Arc<TlsRule>> {
+    let mut told = HostTable::default();
+    for (hostname, rule) in hosts.iter() {
+        let backends = rule.split.backends.iter().cloned().map(|mut share| {
+            if let Backend::Endpoints(set) = &mut share.backend {
+                Arc::make_mut(set).proxy_version = Some(version);
+            }
+            share
+        });
+        let split = Split::new(backends.collect());
+        told.insert(hostname.as_deref(), Arc::new(TlsRule { split, ..(**rule).clone() }));
+    }
+    told
 }
 
 /// A TLS listener whose routes lead each host to its endpoints; `None` endpoints: the backend is invalid.
@@ -335,7 +382,7 @@ pub(super) fn https(
         let mode = TlsMode::Passthrough(hosts);
         tls.listeners.insert(Some(hostname), Arc::new(TlsVirtualListener { name, mode }));
     }
-    Listener { key, names: names.into(), protocol: Protocol::Tls(Arc::new(tls)) }
+    Listener { key, names: names.into(), protocol: Protocol::Tls(Arc::new(tls)), proxy_sources: None }
 }
 
 /// Forwards every request to `addresses`.

@@ -2,11 +2,11 @@
 //! the agent's own.
 
 use std::io;
-use std::net::SocketAddr;
 use std::rc::Rc;
 use std::sync::Arc;
 
 use super::super::active::Active;
+use super::super::announce::{Principal, announce};
 use super::super::copy::{End, Meter, Side, reset};
 use super::super::state::ListenerState;
 use super::super::stream::{Stream, TlsClient, Upstream};
@@ -21,7 +21,7 @@ use crate::snapshot::TlsRule;
 /// Relays one connection to its end, after its handshake. `certificate`: what backends are shown.
 pub(super) async fn serve(
     worker: &Rc<Worker>,
-    (client, peer): (TlsClient, SocketAddr),
+    (client, principal): (TlsClient, Principal<'_>),
     rule: &TlsRule,
     certificate: Option<&Arc<Certificate>>,
     state: &ListenerState,
@@ -39,13 +39,13 @@ pub(super) async fn serve(
         return reset(client.socket());
     };
     route.requests[0].add(1);
-    let prepare = async |socket| match &identity {
-        None => Ok(Upstream::Cleartext(socket)),
-        Some(identity) => match tokio::time::timeout(worker.timeouts.handshake, identity.shake(socket)).await
-        {
+    let prepare = async |socket| {
+        announce(&socket, set.proxy_version, principal, &[])?;
+        let Some(identity) = &identity else { return Ok(Upstream::Cleartext(socket)) };
+        match tokio::time::timeout(worker.timeouts.handshake, identity.shake(socket)).await {
             Ok(shaken) => shaken,
             Err(_elapsed) => Err(io::ErrorKind::TimedOut.into()),
-        },
+        }
     };
     let Some((upstream, target)) = connect_one_of(worker, set, &route, prepare).await else {
         return reset(client.socket());
@@ -55,6 +55,6 @@ pub(super) async fn serve(
     let end = relay(client, upstream, &worker.pools.buffers, meter, half_closed).await;
     if let End::Broken(Side::Upstream, error) = &end {
         route.upstream_failures.add(1);
-        tracing::debug!(src.addr = %peer, upstream.addr = %target, %error, "upstream ended the connection");
+        tracing::debug!(src.addr = %principal.ends.client, upstream.addr = %target, %error, "upstream ended the connection");
     }
 }

@@ -7,7 +7,7 @@ use serde::Serialize;
 
 use crate::snapshot::{
     Backend, BackendSecurity, HttpAction, HttpMatch, HttpTable, HttpVirtualListener, L4Service, Listener,
-    Maglev, PathMatch, Protocol, Snapshot, Split, TlsMode, TlsTable,
+    Maglev, PathMatch, Protocol, ProxySources, ProxyVersion, Snapshot, Split, TlsMode, TlsTable,
 };
 use crate::status::{Applied, Served};
 
@@ -27,6 +27,9 @@ pub struct EntryView {
     pub protocol: &'static str,
     /// The Gateway listeners here, as `NAMESPACE/GATEWAY/LISTENER`.
     pub names: Vec<String>,
+    /// Where connections begin with a header of the PROXY protocol: those who may send it.
+    #[serde(skip_serializing_if = "Vec::is_empty")]
+    pub proxy_protocol_sources: Vec<String>,
     /// How the proxy serves it: a mechanism, or why it does not.
     pub proxy: Option<String>,
     /// How the kernel path does.
@@ -73,6 +76,9 @@ pub struct BackendView {
     /// The name that they are asked for by TLS; absent in clear. Means nothing where TLS is passed through.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub tls: Option<String>,
+    /// The version by which they are told of clients.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub proxy_protocol: Option<&'static str>,
 }
 
 /// A TCP or UDP service.
@@ -91,6 +97,9 @@ pub struct TargetView {
     /// Absent: flows that fall here are refused.
     pub endpoint: Option<SocketAddr>,
     pub slots: usize,
+    /// The version by which it is told of clients.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub proxy_protocol: Option<&'static str>,
 }
 
 /// What `snapshot` holds and what the data paths said of it, in order of entry, listener and hostname.
@@ -101,11 +110,13 @@ pub fn snapshot_view(snapshot: &Snapshot, proxy: &Applied, kernel: Option<&Appli
             Protocol::Tls(table) => (tls_hosts(table), None),
             Protocol::Tcp(service) | Protocol::Udp(service) => (Vec::new(), Some(service_view(service))),
         };
+        let sources = listener.proxy_sources.iter().flat_map(ProxySources::nets);
         let said = |applied: &Applied| applied.listeners.get(&listener.key).map(served_text);
         EntryView {
             entry: listener.key.to_string(),
             protocol: listener.protocol.as_str(),
             names: listener.names.iter().map(ToString::to_string).collect(),
+            proxy_protocol_sources: sources.map(ToString::to_string).collect(),
             proxy: said(proxy),
             kernel: kernel.and_then(said),
             hosts,
@@ -207,8 +218,11 @@ fn backends(split: &Split) -> Vec<BackendView> {
                 BackendSecurity::Tls(tls) => Some(tls.server_name.to_string()),
                 BackendSecurity::Cleartext | BackendSecurity::Refused => None,
             },
+            proxy_protocol: set.proxy_version.map(ProxyVersion::as_str),
         },
-        Backend::Invalid => BackendView { weight, service: None, endpoints: Vec::new(), tls: None },
+        Backend::Invalid => {
+            BackendView { weight, service: None, endpoints: Vec::new(), tls: None, proxy_protocol: None }
+        }
     };
     split.backends.iter().map(|share| view(share.weight, &share.backend)).collect()
 }
@@ -216,19 +230,20 @@ fn backends(split: &Split) -> Vec<BackendView> {
 fn service_view(service: &L4Service) -> ServiceView {
     ServiceView {
         route: service.route.as_ref().map(|route| route.object.to_string()),
-        v4: targets(&service.v4),
-        v6: targets(&service.v6),
+        v4: targets(service, &service.v4),
+        v6: targets(service, &service.v6),
     }
 }
 
-fn targets(table: &Maglev) -> Vec<TargetView> {
+fn targets(service: &L4Service, table: &Maglev) -> Vec<TargetView> {
     let mut slots: BTreeMap<u16, usize> = BTreeMap::new();
     for slot in table.slots.iter() {
         *slots.entry(*slot).or_default() += 1;
     }
-    let view = |(index, slots)| TargetView {
-        endpoint: table.targets.get(usize::from(index)).copied().flatten(),
-        slots,
+    let view = |(index, slots)| {
+        let endpoint = table.targets.get(usize::from(index)).copied().flatten();
+        let version = endpoint.and_then(|endpoint| service.proxy_version(endpoint));
+        TargetView { endpoint, slots, proxy_protocol: version.map(ProxyVersion::as_str) }
     };
     slots.into_iter().map(view).collect()
 }

@@ -16,8 +16,8 @@ use crate::provision::managed::Managed;
 use crate::provision::slices::{KUBERNETES_MANAGER, MANAGED_BY_LABEL, SERVICE_LABEL};
 use crate::snapshot::Transport;
 use crate::store::objects::{
-    ConfigMap, Endpoint, EndpointSlice, GrantFrom, GrantTo, Namespace, ReferenceGrant, Secret, Service,
-    ServiceIngress, ServicePort, ServiceType, SlicePort,
+    ConfigMap, Endpoint, EndpointSlice, GrantFrom, GrantTo, Namespace, PROXY_PROTOCOL_ANNOTATION,
+    ReferenceGrant, Secret, Service, ServiceIngress, ServicePort, ServiceType, SlicePort,
 };
 
 /// Absent means TCP, in Services and slices alike.
@@ -45,6 +45,11 @@ pub(in crate::store) fn service(service: &ApiService) -> Service {
         cluster_addresses: spec.map(cluster_addresses).unwrap_or_default(),
         ingress: ingress.unwrap_or_default().iter().filter_map(service_ingress).collect(),
         ports: ports.iter().filter_map(service_port).collect(),
+        proxy_protocol: service
+            .metadata
+            .annotations
+            .as_ref()
+            .and_then(|annotations| optional(annotations.get(PROXY_PROTOCOL_ANNOTATION))),
     }
 }
 

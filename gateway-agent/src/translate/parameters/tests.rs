@@ -1,29 +1,60 @@
 use std::collections::BTreeMap;
+use std::num::NonZeroU16;
 use std::sync::Arc;
 
 use expect_test::expect_file;
 
-use super::{PARAMETERS, settings, table};
+use super::{Parameters, SERVICE, read_map, tables};
 use crate::provision::service::ServiceSettings;
 use crate::provision::{AddressProvider, ServiceDefaults};
 use crate::store::objects::{ConfigMap, ServiceType};
 
 fn read(data: &[(&str, &str)]) -> Result<ServiceSettings, String> {
-    let data: BTreeMap<Arc<str>, Arc<str>> =
-        data.iter().map(|(key, value)| ((*key).into(), (*value).into())).collect();
-    settings(&ConfigMap { data }, &AddressProvider::Service(ServiceDefaults::default()))
+    read_for(data, &AddressProvider::Service(ServiceDefaults::default())).map(|read| read.service)
 }
 
+fn read_for(data: &[(&str, &str)], provider: &AddressProvider) -> Result<Parameters, String> {
+    let data: BTreeMap<Arc<str>, Arc<str>> =
+        data.iter().map(|(key, value)| ((*key).into(), (*value).into())).collect();
+    read_map(&ConfigMap { data }, provider)
+}
+
+fn port(port: u16) -> NonZeroU16 {
+    NonZeroU16::new(port).unwrap()
+}
+
+const PROXY_PROTOCOL: &str = "\
+## The PROXY protocol
+
+**From a load balancer.** The source that is believed is the address that the agent sees: where a Service hides it
+(`externalTrafficPolicy: Cluster`), those of the nodes. A connection of any other address, one without a header (also
+where 5 seconds pass before it is whole) and one with a header that is not as it should be are reset and counted by reason
+in `gateway_agent_listener_proxy_header_failures_total`. A connection that ends without a byte is taken for a health
+check. A header without addresses (`UNKNOWN`, `LOCAL`, of Unix sockets) leaves the connection what it looks like. A
+checksum is verified where there is one; what else version 2 can say is passed over. Listeners of several Gateways that
+share a port have to agree, or the younger is in conflict. A TCP listener with it is served by the proxy, not by eBPF.
+
+**To backends.** The annotation `gateway-agent.dev/proxy-protocol` of a Service says what its endpoints expect: `v1` or
+`v2` for every TCP port of it, or a list of ports by name or number such as `https=v2, 25=v1`. TCPRoutes and TLSRoutes
+then begin every connection with a header, before anything else, TLS included; version 2 also tells the server name that
+the client asked for. With what cannot be had the reference is not resolved and nothing is sent: HTTPRoutes and
+GRPCRoutes, whose connections to backends are shared by clients (there are header fields), and ports of UDP in the list.
+";
+
 #[test]
-fn page_for_users_has_the_table() {
+fn page_for_users_has_the_tables() {
+    let [service, serving] = tables();
     let page = format!(
         "<!-- Made from the table in gateway-agent/src/translate/parameters.rs by its test. -->\n\
          # Parameters of a Gateway\n\n\
-         `spec.infrastructure.parametersRef` names a ConfigMap in the Gateway's namespace. Its keys say what Service is made for\n\
-         the Gateway, so they act with `--address-provider service`. An unknown key, a value that a key cannot have and a\n\
-         ConfigMap that does not exist make the Gateway `Accepted=False` for the reason `InvalidParameters`; the message names\n\
-         the key. A Service that exists is left as it is until the parameters are valid again.\n\n{}",
-        table()
+         `spec.infrastructure.parametersRef` names a ConfigMap in the Gateway's namespace. An unknown key, a value that a key\n\
+         cannot have and a ConfigMap that does not exist make the Gateway `Accepted=False` for the reason\n\
+         `InvalidParameters`; the message names the key.\n\n\
+         ## The Service\n\n\
+         These say what Service is made for the Gateway, so they act with `--address-provider service`. A Service that exists\n\
+         is left as it is until the parameters are valid again.\n\n{service}\n\
+         ## Serving\n\n\
+         These act whoever gives the Gateway its addresses. A Gateway whose parameters are not valid is not served.\n\n{serving}\n{PROXY_PROTOCOL}",
     );
     expect_file!["../../../../deploy/parameters.md"].assert_eq(&page);
 }
@@ -48,7 +79,7 @@ fn keys_are_in_order_and_their_examples_are_read() {
         ("serviceType", "NodePort"),
         ("sessionAffinity", "ClientIP"),
     ];
-    let keys: Vec<&str> = PARAMETERS.iter().map(|parameter| parameter.key).collect();
+    let keys: Vec<&str> = SERVICE.iter().map(|parameter| parameter.key).collect();
     assert_eq!(keys, examples.map(|(key, _)| key));
     let settings = read(&examples).unwrap();
     assert!(settings.without_node_ports && settings.is_traffic_local && settings.has_client_affinity);
@@ -92,8 +123,7 @@ fn unknown_key_is_refused() {
 fn key_that_cannot_act_is_refused() {
     let error = read(&[("nodeAddresses", "192.0.2.1")]).unwrap_err();
     assert!(error.contains("serviceType NodePort only"), "{error}");
-    let map = ConfigMap { data: [("serviceType".into(), "ClusterIP".into())].into() };
-    let error = settings(&map, &AddressProvider::Host).unwrap_err();
+    let error = read_for(&[("serviceType", "ClusterIP")], &AddressProvider::Host).unwrap_err();
     assert!(error.contains("--address-provider host"), "{error}");
 }
 
@@ -101,4 +131,48 @@ fn key_that_cannot_act_is_refused() {
 fn prefix_is_written_as_the_api_wants_it() {
     let settings = read(&[("loadBalancerSourceRanges", "192.0.2.7/24")]).unwrap();
     assert_eq!(settings.source_ranges.iter().map(|range| &**range).collect::<Vec<_>>(), ["192.0.2.0/24"]);
+}
+
+#[test]
+fn proxy_protocol_is_expected_at_the_ports_named_and_of_the_sources_named() {
+    let data = [("proxyProtocolPorts", "80, 443"), ("proxyProtocolSources", "192.0.2.7/24\n2001:db8::/32")];
+    for provider in [AddressProvider::Host, AddressProvider::Service(ServiceDefaults::default())] {
+        let serving = read_for(&data, &provider).unwrap().serving;
+        let sources = serving.proxy_sources(port(443)).unwrap();
+        for (address, is_believed) in
+            [("192.0.2.200", true), ("192.0.3.1", false), ("2001:db8::1", true), ("2001:db9::1", false)]
+        {
+            assert_eq!(sources.contains(address.parse().unwrap()), is_believed, "{address}");
+        }
+        assert_eq!(serving.proxy_sources(port(80)), Some(sources));
+        assert_eq!(serving.proxy_sources(port(81)), None);
+    }
+}
+
+#[test]
+fn bad_value_of_the_proxy_protocol_is_refused_with_its_key() {
+    for (key, value) in [
+        ("proxyProtocolPorts", ""),
+        ("proxyProtocolPorts", "0"),
+        ("proxyProtocolPorts", "65536"),
+        ("proxyProtocolPorts", "https"),
+        ("proxyProtocolPorts", "80, 80"),
+        ("proxyProtocolSources", ""),
+        ("proxyProtocolSources", "192.0.2.1"),
+        ("proxyProtocolSources", "all"),
+    ] {
+        let error = read_for(&[(key, value)], &AddressProvider::Host).unwrap_err();
+        assert!(error.starts_with(&format!("key {key}: {value:?} is not valid: ")), "{error}");
+    }
+}
+
+#[test]
+fn neither_key_of_the_proxy_protocol_acts_without_the_other() {
+    for (one, value, other) in [
+        ("proxyProtocolPorts", "80", "proxyProtocolSources"),
+        ("proxyProtocolSources", "0.0.0.0/0", "proxyProtocolPorts"),
+    ] {
+        let error = read_for(&[(one, value)], &AddressProvider::Host).unwrap_err();
+        assert!(error.contains(&format!("{one} needs {other}")), "{error}");
+    }
 }

@@ -69,7 +69,8 @@ async fn mirror() -> (SocketAddr, Rc<Cell<usize>>) {
 fn set(addresses: &[SocketAddr]) -> HttpAction {
     let (service, protocol) = (object("service"), BackendProtocol::Http2);
     let security = BackendSecurity::Cleartext;
-    let set = EndpointSet { service, port: 80, protocol, addresses: addresses.into(), security };
+    let (addresses, proxy_version) = (addresses.into(), None);
+    let set = EndpointSet { service, port: 80, protocol, addresses, security, proxy_version };
     HttpAction::Forward(Split::new(vec![WeightedBackend::new(1, Backend::Endpoints(Arc::new(set)))]))
 }
 

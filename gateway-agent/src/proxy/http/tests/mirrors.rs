@@ -10,6 +10,7 @@ fn mirror(addresses: &[SocketAddr], numerator: u32, denominator: u32) -> Mirror 
         protocol: BackendProtocol::Http1,
         addresses: addresses.into(),
         security: BackendSecurity::Cleartext,
+        proxy_version: None,
     };
     Mirror { endpoints: Arc::new(set), numerator, denominator }
 }
