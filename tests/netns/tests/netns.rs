@@ -30,6 +30,8 @@ mod proxy_protocol;
 mod steering;
 #[path = "netns/survival.rs"]
 mod survival;
+#[path = "netns/syscalls.rs"]
+mod syscalls;
 #[path = "netns/tcp.rs"]
 mod tcp;
 #[path = "netns/tls.rs"]

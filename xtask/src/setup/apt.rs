@@ -48,8 +48,8 @@ const GROUPS: &[Group] = &[
     },
     Group {
         purposes: &[Purpose::Test],
-        why: "who speaks the PROXY protocol in the namespace tests",
-        packages: &["haproxy", "nginx-light"],
+        why: "who speaks the PROXY protocol, and the tracer of system calls, in the namespace tests",
+        packages: &["haproxy", "nginx-light", "strace"],
     },
     Group {
         purposes: &[Purpose::Test],
