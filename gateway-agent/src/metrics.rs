@@ -5,17 +5,18 @@
 //! [`Metrics::forget`].
 
 mod cluster;
+mod durations;
 mod encode;
 mod header;
 mod status;
 
-use std::collections::HashMap;
+use std::collections::BTreeMap;
 use std::fmt;
-use std::hash::Hash;
 use std::sync::atomic::{AtomicU64, Ordering};
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 
 pub use cluster::{ClusterNumbers, PUBLISH_DELAYS_S};
+pub use durations::Durations;
 pub use encode::{Extra, KernelFlows, encode};
 pub use header::HeaderFailure;
 use header::HeaderFailures;
@@ -121,11 +122,13 @@ impl HandshakeFailure {
     }
 }
 
-/// What one worker counts for one route.
+/// What one worker counts for one rule of a route; for a route whose kind has no rules to choose from, for all of it.
 #[derive(Debug, Default)]
 pub struct RouteCells {
     /// By class of the answer's status: index 1 for 1xx to 5 for 5xx; 0 for none. TCP, TLS and UDP flows count in 0.
     pub requests: [Cell; 6],
+    /// Of HTTP requests, from the first byte of the head to the last one of the answer, or to the switch of protocols.
+    pub durations: Durations,
     /// A backend that refused, reset, or stalled beyond its deadline.
     pub upstream_failures: Cell,
     /// Shares of invalid backends or of such without endpoints.
@@ -156,6 +159,8 @@ pub struct WorkerCells {
     pub udp_flows_evicted: Cell,
     /// Datagrams dropped: socket buffer full, no descriptor for a flow, too long for the path.
     pub udp_dropped: Cell,
+    /// Lines of the access log that were dropped because it is written too slowly.
+    pub access_log_dropped: Cell,
 }
 
 /// Cells that can be summed.
@@ -197,6 +202,7 @@ impl Sum for RouteCells {
     fn absorb(&self, other: &Self) {
         let Self {
             requests,
+            durations,
             upstream_failures,
             refused,
             retries,
@@ -209,6 +215,7 @@ impl Sum for RouteCells {
         for (sum, part) in self.requests.iter().zip(requests) {
             sum.add(part.value());
         }
+        self.durations.absorb(durations);
         self.upstream_failures.add(upstream_failures.value());
         self.refused.add(refused.value());
         self.retries.add(retries.value());
@@ -229,6 +236,7 @@ impl Sum for WorkerCells {
             udp_flows_active,
             udp_flows_evicted,
             udp_dropped,
+            access_log_dropped,
         } = other;
         self.accept_failures.add(accept_failures.value());
         self.accept_pauses.add(accept_pauses.value());
@@ -236,12 +244,26 @@ impl Sum for WorkerCells {
         self.udp_flows_active.add(udp_flows_active.value());
         self.udp_flows_evicted.add(udp_flows_evicted.value());
         self.udp_dropped.add(udp_dropped.value());
+        self.access_log_dropped.add(access_log_dropped.value());
     }
 }
 
+/// Whose [`RouteCells`] they are.
+#[derive(Clone, Debug, PartialEq, Eq, PartialOrd, Ord)]
+struct RuleName {
+    // Before the rule: in a map, the rules of a route are neighbours.
+    route: RouteName,
+    /// As the route names it; its position where it does not. Absent where a kind has no rules to choose from.
+    rule: Option<Arc<str>>,
+}
+
+/// Rules of one route that are remembered: twice as many as a route can have. A route whose rules are named anew again
+/// and again loses the counts of those that it has no more.
+const RULES_MAX: usize = 32;
+
 /// All cells of one kind of object.
 #[derive(Debug)]
-struct Family<K, C>(Mutex<HashMap<K, Entry<C>>>);
+struct Family<K, C>(Mutex<BTreeMap<K, Entry<C>>>);
 
 #[derive(Debug, Default)]
 struct Entry<C> {
@@ -250,8 +272,8 @@ struct Entry<C> {
     live: Vec<Arc<C>>,
 }
 
-impl<K: Eq + Hash + Clone + Ord, C: Sum> Family<K, C> {
-    fn lock(&self) -> MutexGuard<'_, HashMap<K, Entry<C>>> {
+impl<K: Clone + Ord, C: Sum> Family<K, C> {
+    fn lock(&self) -> MutexGuard<'_, BTreeMap<K, Entry<C>>> {
         self.0.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
@@ -278,19 +300,47 @@ impl<K: Eq + Hash + Clone + Ord, C: Sum> Family<K, C> {
 
     /// Sums in key order.
     fn sums(&self) -> Vec<(K, C)> {
-        let mut sums: Vec<(K, C)> = self
-            .lock()
-            .iter()
-            .map(|(key, entry)| {
-                let sum = C::default();
-                sum.absorb(&entry.retired);
-                entry.live.iter().for_each(|live| sum.absorb(live));
-                (key.clone(), sum)
-            })
-            .collect();
-        sums.sort_unstable_by(|(a, _), (b, _)| a.cmp(b));
-        sums
+        let sum = |(key, entry): (&K, &Entry<C>)| {
+            let sum = C::default();
+            sum.absorb(&entry.retired);
+            entry.live.iter().for_each(|live| sum.absorb(live));
+            (key.clone(), sum)
+        };
+        self.lock().iter().map(sum).collect()
     }
+}
+
+impl Family<RuleName, RouteCells> {
+    /// Ends the series of all rules of a route.
+    fn forget_route(&self, route: &RouteName) {
+        let mut family = self.lock();
+        rules(&family, route).for_each(|name| drop(family.remove(&name)));
+    }
+
+    /// Makes room for one more rule of a route, where it has many of which nobody counts any more.
+    fn bound(&self, route: &RouteName) {
+        let mut family = self.lock();
+        let known: Vec<RuleName> = rules(&family, route).collect();
+        if known.len() < RULES_MAX {
+            return;
+        }
+        let is_idle = |name: &&RuleName| {
+            family.get(name).is_some_and(|entry| entry.live.iter().all(|live| Arc::strong_count(live) == 1))
+        };
+        if let Some(idle) = known.iter().find(is_idle) {
+            family.remove(idle);
+        }
+    }
+}
+
+/// The rules of a route that have cells.
+fn rules<'a>(
+    family: &BTreeMap<RuleName, Entry<RouteCells>>,
+    route: &'a RouteName,
+) -> impl Iterator<Item = RuleName> + use<'a> {
+    let first = RuleName { route: route.clone(), rule: None };
+    let of_route = family.range(first..).map(|(name, _)| name).take_while(|name| name.route == *route);
+    of_route.cloned().collect::<Vec<_>>().into_iter()
 }
 
 impl<K, C> Default for Family<K, C> {
@@ -303,7 +353,7 @@ impl<K, C> Default for Family<K, C> {
 #[derive(Default)]
 pub struct Metrics {
     listeners: Family<ListenerName, ListenerCells>,
-    routes: Family<RouteName, RouteCells>,
+    routes: Family<RuleName, RouteCells>,
     workers: Family<(), WorkerCells>,
 }
 
@@ -319,9 +369,18 @@ impl Metrics {
         self.listeners.register(name)
     }
 
-    /// As [`Self::listener`].
-    pub fn route(&self, name: &RouteName) -> Arc<RouteCells> {
-        self.routes.register(name)
+    /// As [`Self::listener`]; of a route whose kind has no rules to choose from.
+    pub fn route(&self, route: &RouteName) -> Arc<RouteCells> {
+        self.routes.register(&RuleName { route: route.clone(), rule: None })
+    }
+
+    /// As [`Self::listener`]. `rule`: its name, or its position.
+    pub fn rule(&self, route: &RouteName, rule: &Arc<str>) -> Arc<RouteCells> {
+        let name = RuleName { route: route.clone(), rule: Some(rule.clone()) };
+        if !self.routes.lock().contains_key(&name) {
+            self.routes.bound(route);
+        }
+        self.routes.register(&name)
     }
 
     /// New cells for one worker itself.
@@ -336,12 +395,14 @@ impl Metrics {
         routes: impl IntoIterator<Item = &'a RouteName>,
     ) {
         listeners.into_iter().for_each(|listener| self.listeners.forget(listener));
-        routes.into_iter().for_each(|route| self.routes.forget(route));
+        routes.into_iter().for_each(|route| self.routes.forget_route(route));
     }
 }
 
 #[cfg(test)]
 mod tests {
+    use std::time::Duration;
+
     use super::{Extra, Metrics, encode};
     use crate::snapshot::{ListenerName, ObjectName, RouteKind, RouteName};
 
@@ -367,18 +428,73 @@ mod tests {
         assert!(text(&metrics).contains(line), "{}", text(&metrics));
     }
 
+    fn route(name: &str) -> RouteName {
+        let object = ObjectName { namespace: "ns".into(), name: name.into() };
+        RouteName { kind: RouteKind::Http, object }
+    }
+
     // O56: series of deleted objects go away.
     #[test]
     fn series_of_deleted_objects_go_away() {
         let metrics = Metrics::default();
-        let route = RouteName {
-            kind: RouteKind::Http,
-            object: ObjectName { namespace: "ns".into(), name: "r".into() },
-        };
-        let cells = metrics.route(&route);
-        cells.requests.get(2).expect("six classes").add(1);
-        assert!(text(&metrics).contains(r#"code="2xx""#));
-        metrics.forget([], [&route]);
-        assert!(!text(&metrics).contains("HTTPRoute"));
+        for name in ["q", "r", "s"] {
+            for rule in ["0", "named"] {
+                let cells = metrics.rule(&route(name), &rule.into());
+                cells.requests.get(2).expect("six classes").add(1);
+                cells.durations.observe(Duration::from_millis(3));
+            }
+        }
+        assert!(text(&metrics).contains(r#"route="r",rule="named",code="2xx""#), "{}", text(&metrics));
+        metrics.forget([], [&route("r")]);
+        let left = text(&metrics);
+        assert!(!left.contains(r#"route="r""#), "{left}");
+        assert!(left.contains(r#"route="q""#) && left.contains(r#"route="s""#), "{left}");
+    }
+
+    #[test]
+    fn rules_are_told_apart_with_how_long_their_requests_took() {
+        let metrics = Metrics::default();
+        let (first, named) =
+            (metrics.rule(&route("r"), &"0".into()), metrics.rule(&route("r"), &"api".into()));
+        first.durations.observe(Duration::from_millis(3));
+        first.durations.observe(Duration::from_secs(90));
+        named.durations.observe(Duration::from_micros(10));
+        metrics.rule(&route("r"), &"0".into()).durations.observe(Duration::from_millis(4));
+        let text = text(&metrics);
+        for (suffix, le, value) in [
+            ("count", "", "3"),
+            ("sum", "", "90.007"),
+            ("bucket", r#"le="0.0025""#, "0"),
+            ("bucket", r#"le="0.005""#, "2"),
+            ("bucket", r#"le="+Inf""#, "3"),
+        ] {
+            let name = format!("gateway_agent_route_request_duration_seconds_{suffix}{{");
+            let labels = r#"kind="HTTPRoute",namespace="ns",route="r",rule="0""#;
+            let is_it = |line: &str| line.starts_with(&name) && line.contains(labels) && line.contains(le);
+            let found = text.lines().find(|line| is_it(line));
+            assert!(found.is_some_and(|line| line.ends_with(&format!(" {value}"))), "{suffix} {le}\n{text}");
+        }
+    }
+
+    #[test]
+    fn rules_that_are_named_anew_do_not_pile_up() {
+        let metrics = Metrics::default();
+        let held = metrics.rule(&route("r"), &"held".into());
+        for n in 0..100 {
+            metrics.rule(&route("r"), &format!("rule-{n}").into()).requests[2].add(1);
+        }
+        held.requests[2].add(7);
+        let text = text(&metrics);
+        let requests = |line: &&str| line.starts_with("gateway_agent_route_requests_total{");
+        assert_eq!(text.lines().filter(requests).count(), super::RULES_MAX);
+        assert!(text.contains(r#"rule="held",code="2xx"} 7"#), "{text}");
+        assert!(text.contains(r#"rule="rule-99""#), "{text}");
+    }
+
+    #[test]
+    fn a_route_of_a_kind_without_rules_has_an_empty_label_for_them() {
+        let metrics = Metrics::default();
+        metrics.route(&route("r")).requests[0].add(1);
+        assert!(text(&metrics).contains(r#"route="r",rule="",code="none"} 1"#), "{}", text(&metrics));
     }
 }

@@ -1,15 +1,15 @@
 //! The Prometheus text of `/metrics` (OpenMetrics encoding by `prometheus-client`).
 
 use prometheus_client::collector::Collector;
-use prometheus_client::encoding::{DescriptorEncoder, EncodeLabelSet, EncodeMetric as _};
+use prometheus_client::encoding::{DescriptorEncoder, EncodeLabelSet, EncodeMetric as _, NoLabelSet};
 use prometheus_client::metrics::counter::ConstCounter;
 use prometheus_client::metrics::gauge::ConstGauge;
 use prometheus_client::registry::{Registry, Unit};
 
 use super::{
-    ClusterNumbers, HandshakeFailure, HeaderFailure, ListenerCells, Metrics, RouteCells, WorkerCells,
+    ClusterNumbers, HandshakeFailure, HeaderFailure, ListenerCells, Metrics, RouteCells, RuleName, WorkerCells,
 };
-use crate::snapshot::{ListenerName, RouteName};
+use crate::snapshot::ListenerName;
 
 /// What the flows of one listener carried in the kernel; bytes are those of whole frames.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
@@ -58,6 +58,8 @@ struct RouteLabels {
     kind: &'static str,
     namespace: String,
     route: String,
+    /// Empty where it is absent, which Prometheus takes for the same.
+    rule: Option<String>,
 }
 
 #[derive(Clone, Debug, PartialEq, Eq, Hash, EncodeLabelSet)]
@@ -65,6 +67,7 @@ struct RequestLabels {
     kind: &'static str,
     namespace: String,
     route: String,
+    rule: Option<String>,
     code: &'static str,
 }
 
@@ -99,7 +102,7 @@ const CODE_CLASSES: [&str; 6] = ["none", "1xx", "2xx", "3xx", "4xx", "5xx"];
 #[derive(Debug)]
 struct Sums {
     listeners: Vec<(ListenerName, ListenerCells)>,
-    routes: Vec<(RouteName, RouteCells)>,
+    routes: Vec<(RuleName, RouteCells)>,
     workers: Vec<((), WorkerCells)>,
     extra: Extra,
 }
@@ -131,11 +134,13 @@ fn listener_labels(name: &ListenerName) -> ListenerLabels {
     }
 }
 
-fn route_labels(name: &RouteName) -> RouteLabels {
+fn route_labels(name: &RuleName) -> RouteLabels {
+    let RuleName { route, rule } = name;
     RouteLabels {
-        kind: name.kind.as_str(),
-        namespace: name.object.namespace.to_string(),
-        route: name.object.name.to_string(),
+        kind: route.kind.as_str(),
+        namespace: route.object.namespace.to_string(),
+        route: route.object.name.to_string(),
+        rule: rule.as_ref().map(ToString::to_string),
     }
 }
 
@@ -189,16 +194,31 @@ impl Sums {
     fn requests(&self) -> Series<RequestLabels> {
         let mut series = Vec::new();
         for (name, cells) in &self.routes {
-            let RouteLabels { kind, namespace, route } = route_labels(name);
             for (code, cell) in CODE_CLASSES.iter().zip(&cells.requests) {
                 if cell.value() > 0 {
-                    let labels =
-                        RequestLabels { kind, namespace: namespace.clone(), route: route.clone(), code };
-                    series.push((labels, cell.value()));
+                    let RouteLabels { kind, namespace, route, rule } = route_labels(name);
+                    series.push((RequestLabels { kind, namespace, route, rule, code }, cell.value()));
                 }
             }
         }
         series
+    }
+
+    /// Of rules whose requests are of HTTP.
+    fn encode_durations(&self, encoder: &mut DescriptorEncoder<'_>) -> Result<(), std::fmt::Error> {
+        let mut timed = self.routes.iter().filter(|(_, cells)| cells.durations.count() > 0).peekable();
+        if timed.peek().is_none() {
+            return Ok(());
+        }
+        let help = "How long requests took, from the first byte of the head to the last one of the answer";
+        let (unit, kind) = (Some(&Unit::Seconds), prometheus_client::metrics::MetricType::Histogram);
+        let mut encoder = encoder.encode_descriptor("route_request_duration", help, unit, kind)?;
+        for (name, RouteCells { durations, .. }) in timed {
+            let classes: Vec<(f64, u64)> = durations.classes().collect();
+            let (sum, count, labels) = (durations.sum_s(), durations.count(), route_labels(name));
+            encoder.encode_family(&labels)?.encode_histogram::<NoLabelSet>(sum, count, &classes, None)?;
+        }
+        Ok(())
     }
 
     /// Of routes where there is any: most ask for nothing of the kind.
@@ -290,6 +310,7 @@ impl Sums {
         let bytes = Some(&Unit::Bytes);
         let help = "Requests and flows by class of the answer's status";
         counters(encoder, "route_requests", help, None, self.requests())?;
+        self.encode_durations(encoder)?;
         let help = "Attempts in which a backend refused, reset or stalled";
         let failures = self.route(|cells| cells.upstream_failures.value());
         counters(encoder, "route_upstream_failures", help, None, failures)?;
@@ -334,7 +355,10 @@ impl Sums {
             self.worker(|cells| cells.udp_flows_evicted.value()),
         )?;
         let help = "Datagrams that the relay dropped";
-        counters(encoder, "udp_dropped", help, None, self.worker(|cells| cells.udp_dropped.value()))
+        counters(encoder, "udp_dropped", help, None, self.worker(|cells| cells.udp_dropped.value()))?;
+        let help = "Lines of the access log dropped because it is written too slowly";
+        let dropped = self.worker(|cells| cells.access_log_dropped.value());
+        counters(encoder, "access_log_dropped", help, None, dropped)
     }
 
     fn kernel(&self, read: impl Fn(&KernelFlows) -> u64) -> Series<ListenerLabels> {

@@ -109,6 +109,8 @@ pub struct HttpRule {
     pub route: RouteName,
     /// Position in `spec.rules`.
     pub index: u16,
+    /// As the route names it; its position where it does not. Labels metrics and the access log.
+    pub name: Arc<str>,
     /// What the rule's filters do, unless the backend that is chosen has [`super::WeightedBackend::filters`]. What they
     /// do to the answer holds for answers of backends and for redirects, and not for errors of the proxy but what CORS
     /// says.
@@ -120,11 +122,12 @@ pub struct HttpRule {
 }
 
 impl HttpRule {
-    /// Without filters and policies.
+    /// Without name, filters and policies.
     pub fn new(route: RouteName, index: u16, action: HttpAction) -> Self {
         Self {
             route,
             index,
+            name: index.to_string().into(),
             filters: Filters::default(),
             timeouts: HttpTimeouts::default(),
             retry: None,

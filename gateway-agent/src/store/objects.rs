@@ -247,6 +247,7 @@ pub struct HttpRoute {
 
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct HttpRouteRule {
+    pub name: Option<Arc<str>>,
     /// Never empty unless one could not be expressed: then `unsupported_matches` says so.
     pub matches: Vec<HttpRouteMatch>,
     pub backends: Vec<BackendRef>,
@@ -304,6 +305,7 @@ pub struct GrpcRoute {
 
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct GrpcRouteRule {
+    pub name: Option<Arc<str>>,
     /// Never empty unless one could not be expressed: then `unsupported_matches` says so.
     pub matches: Vec<GrpcRouteMatch>,
     pub backends: Vec<BackendRef>,

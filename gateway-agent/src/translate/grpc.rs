@@ -42,6 +42,9 @@ pub(super) fn compile(route: &Arc<GrpcRoute>, resolver: &mut Resolver<'_>) -> Co
         let index_16 = u16::try_from(index).unwrap_or(u16::MAX);
         let mut compiled = HttpRule::new(name.clone(), index_16, action);
         compiled.filters = filters(&rule.headers);
+        if let Some(name) = &rule.name {
+            compiled.name = name.clone();
+        }
         let compiled = Arc::new(compiled);
         for (position, one) in rule.matches.iter().enumerate() {
             let compiled = http_match(one, compiled.clone());

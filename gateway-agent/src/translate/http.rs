@@ -93,8 +93,13 @@ fn compile_rule(
     let action = action(rule, &filters, route, resolver, unresolved);
     // The schema allows 16 rules.
     let index = u16::try_from(index).unwrap_or(u16::MAX);
-    let HttpRouteRule { timeouts, retry, .. } = rule;
-    HttpRule { route: route.clone(), index, filters, timeouts: *timeouts, retry: retry.clone(), action }
+    let HttpRouteRule { name, timeouts, retry, .. } = rule;
+    let mut compiled = HttpRule::new(route.clone(), index, action);
+    if let Some(name) = name {
+        compiled.name = name.clone();
+    }
+    (compiled.filters, compiled.timeouts, compiled.retry) = (filters, *timeouts, retry.clone());
+    compiled
 }
 
 fn action(

@@ -51,7 +51,8 @@ pub(super) struct Misdirected;
 struct Cells {
     /// By the address of what the table keeps alive.
     by_rule: FastMap<*const HttpRule, Arc<RouteCells>>,
-    by_route: FastMap<RouteName, Arc<RouteCells>>,
+    /// By route and name of the rule: rules of a table may be the same one at several hosts.
+    by_name: FastMap<(RouteName, Arc<str>), Arc<RouteCells>>,
     by_listener: FastMap<ListenerName, Arc<ListenerCells>>,
 }
 
@@ -82,9 +83,11 @@ impl Tables {
     }
 
     pub(super) fn route_cells(&self, table: &Table, rule: &Arc<HttpRule>) -> Arc<RouteCells> {
-        let Cells { by_rule, by_route, .. } = &mut *table.cells.borrow_mut();
+        let Cells { by_rule, by_name, .. } = &mut *table.cells.borrow_mut();
         let cells = by_rule.entry(Arc::as_ptr(rule)).or_insert_with(|| {
-            by_route.entry(rule.route.clone()).or_insert_with(|| self.metrics.route(&rule.route)).clone()
+            let HttpRule { route, name, .. } = &**rule;
+            let new = || self.metrics.rule(route, name);
+            by_name.entry((route.clone(), name.clone())).or_insert_with(new).clone()
         });
         cells.clone()
     }

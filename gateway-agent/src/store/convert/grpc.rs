@@ -77,8 +77,8 @@ fn rule(rule: &GrpcRouteRules) -> GrpcRouteRule {
     use GrpcRouteRulesBackendRefsFiltersType as BackendType;
     use GrpcRouteRulesFiltersType as RuleType;
     // Destructured fully, so that a field of a newer API cannot be passed over.
-    let GrpcRouteRules { backend_refs, filters, matches, name: _ } = rule;
-    let mut converted = GrpcRouteRule::default();
+    let GrpcRouteRules { backend_refs, filters, matches, name } = rule;
+    let mut converted = GrpcRouteRule { name: name.as_deref().map(shared), ..GrpcRouteRule::default() };
     for (index, one) in matches.iter().flatten().enumerate() {
         match route_match(index, one) {
             Ok(one) => converted.matches.push(one),

@@ -43,8 +43,8 @@ fn every_path() -> HttpRouteMatch {
 
 fn rule(rule: &HttpRouteRules, patterns: &mut Patterns) -> HttpRouteRule {
     // Destructured fully, so that a field of a newer API cannot be passed over.
-    let HttpRouteRules { backend_refs, filters, matches, name: _, retry, timeouts } = rule;
-    let mut converted = HttpRouteRule::default();
+    let HttpRouteRules { backend_refs, filters, matches, name, retry, timeouts } = rule;
+    let mut converted = HttpRouteRule { name: name.as_deref().map(shared), ..HttpRouteRule::default() };
     for (index, one) in matches.iter().flatten().enumerate() {
         let mut reader = matching::Reader {
             place: format!("matches[{index}]"),

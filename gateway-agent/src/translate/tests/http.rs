@@ -2,7 +2,7 @@
 
 use serde_json::{Value, json};
 
-use super::scenario::{http_route, route, run};
+use super::scenario::{Request, http_route, route, run};
 use crate::api::Object;
 use crate::store::testing::{aged, backend, gateway};
 use crate::translate::Translation;
@@ -28,6 +28,19 @@ fn to(answer: &str) -> &str {
         "10.0.0.3:8080 x1" => "b3",
         "10.0.0.4:8080 x1" => "b4",
         other => other,
+    }
+}
+
+#[test]
+fn rules_are_known_by_their_names_else_by_their_positions() {
+    let named = json!({"name": "api", "matches": [path("PathPrefix", "/api")]});
+    let plain = json!({"matches": [path("PathPrefix", "/")]});
+    let done =
+        run(&[listeners(&["*.example.com"]), route("HTTPRoute", "r", json!({"rules": [named, plain]}))]);
+    let listener = done.http("tcp/*:80").listeners.lookup("a.example.com").unwrap().clone();
+    for (path, name) in [("/api/x", "api"), ("/x", "1")] {
+        let request = Request { path, method: "GET", headers: &[] };
+        assert_eq!(&*listener.find("a.example.com", &request).unwrap().name, name);
     }
 }
 
