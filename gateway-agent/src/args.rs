@@ -4,16 +4,19 @@ mod addresses;
 
 use std::collections::BTreeSet;
 use std::ffi::OsString;
+use std::fmt;
 use std::net::{IpAddr, SocketAddr};
 use std::num::NonZeroUsize;
 use std::ops::RangeInclusive;
 use std::path::PathBuf;
+use std::str::FromStr;
 use std::sync::Arc;
 use std::time::Duration;
 
 use clap::{Args, Parser, Subcommand, ValueEnum};
 
 pub use self::addresses::{AddressArgs, ProviderName};
+use crate::access_log::Target;
 use crate::cluster::{Credentials, InCluster, MIN_DURATION, Scope};
 use crate::snapshot::ObjectName;
 
@@ -87,6 +90,40 @@ pub struct ConnectionArgs {
 
 const CONTROLLER_NAME: &str = "gateway-agent.dev/agent";
 
+/// Where the access log goes, as it was given.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct LogTarget(Option<Target>);
+
+impl LogTarget {
+    /// `None`: nowhere.
+    pub fn target(&self) -> Option<Target> {
+        self.0.clone()
+    }
+}
+
+impl FromStr for LogTarget {
+    type Err = &'static str;
+
+    fn from_str(text: &str) -> Result<Self, Self::Err> {
+        match text {
+            "" => Err("expected off, stdout or the path of a file"),
+            "off" => Ok(Self(None)),
+            "stdout" => Ok(Self(Some(Target::Stdout))),
+            path => Ok(Self(Some(Target::File(path.into())))),
+        }
+    }
+}
+
+impl fmt::Display for LogTarget {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        match &self.0 {
+            None => f.write_str("off"),
+            Some(Target::Stdout) => f.write_str("stdout"),
+            Some(Target::File(path)) => path.display().fmt(f),
+        }
+    }
+}
+
 /// Which data paths may be used.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, ValueEnum)]
 pub enum DatapathMode {
@@ -159,6 +196,11 @@ pub struct ServeArgs {
     /// Established flows that the TC path can hold.
     #[arg(long, value_name = "N", default_value = "131072")]
     pub max_flows: u32,
+
+    /// Where one line of JSON for each HTTP request goes: off, stdout, or a file, which is opened anew when it was moved
+    /// away.
+    #[arg(long, value_name = "off|stdout|PATH", default_value = "off", env = "GATEWAY_AGENT_ACCESS_LOG")]
+    pub access_log: LogTarget,
 
     #[command(flatten)]
     pub log: LogArgs,
@@ -339,6 +381,15 @@ mod tests {
     #[test]
     fn command_line_definition_is_consistent() {
         Cli::command().debug_assert();
+    }
+
+    #[test]
+    fn access_log_goes_nowhere_unless_it_is_said() {
+        let target = |args: &[&str]| serve(args).expect("a command line").access_log.to_string();
+        assert_eq!(target(&[]), "off");
+        assert_eq!(target(&["--access-log", "stdout"]), "stdout");
+        assert_eq!(target(&["--access-log", "/var/log/a"]), "/var/log/a");
+        assert!(serve(&["--access-log", ""]).is_err());
     }
 
     #[test]

@@ -5,6 +5,7 @@
 //! snapshot and report what they applied; [`status`] joins conditions and reports for the user.
 //! [`app`] wires it. ARCHITECTURE.md says what each part may not import.
 
+pub mod access_log;
 pub mod addresses;
 pub mod admin;
 pub mod api;

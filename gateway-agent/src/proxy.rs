@@ -44,6 +44,7 @@ use limits::Budget;
 pub use limits::Timeouts;
 use steering::Steering;
 
+use crate::access_log::AccessLog;
 use crate::drain::Drain;
 use crate::metrics::Metrics;
 use crate::provision::IpRange;
@@ -63,6 +64,7 @@ pub struct ProxyConfig {
     pub timeouts: Timeouts,
     /// Addresses that no interface has and that arrive all the same.
     pub pool: Arc<[IpRange]>,
+    pub access_log: AccessLog,
 }
 
 #[derive(Debug, thiserror::Error)]
@@ -107,6 +109,7 @@ impl Proxy {
                 random: config.seed ^ (index as u64).rotate_left(32),
                 tls: tls.clone(),
                 ejections: ejections.clone(),
+                access_log: config.access_log.clone(),
             };
             let handle = worker::spawn(seed).map_err(ProxyError::Spawn)?;
             commands.push(handle.commands);

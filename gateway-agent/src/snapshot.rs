@@ -7,6 +7,7 @@ mod filter;
 mod host;
 mod http;
 mod l4;
+mod provenance;
 mod proxy_protocol;
 mod publish;
 mod shared_map;
@@ -28,6 +29,7 @@ pub use http::{
     VirtualHost,
 };
 pub use l4::{L4Service, Maglev};
+pub use provenance::{ForwardedStyle, Provenance};
 pub use proxy_protocol::{ProxySources, ProxyVersion};
 pub use publish::{Publisher, Reader};
 pub use shared_map::SharedMap;

@@ -6,6 +6,7 @@
 pub mod duration;
 pub mod field;
 pub mod path;
+pub mod trace;
 
 /// The value of a digit of a percent-encoded byte (RFC 3986 section 2.1), in either case.
 pub const fn hex_value(digit: u8) -> Option<u8> {

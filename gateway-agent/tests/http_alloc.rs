@@ -7,9 +7,10 @@ use std::io::{Read, Write};
 use std::net::{Ipv4Addr, SocketAddr, TcpListener, TcpStream};
 use std::num::NonZeroU16;
 use std::rc::Rc;
-use std::sync::Arc;
 use std::sync::atomic::{AtomicU64, Ordering};
+use std::sync::{Arc, Mutex, PoisonError};
 
+use gateway_agent::access_log::{AccessLog, Target};
 use gateway_agent::certificate::Certificate;
 use gateway_agent::drain::Drain;
 use gateway_agent::metrics::Metrics;
@@ -115,6 +116,7 @@ fn snapshot(endpoints: &[SocketAddr]) -> Snapshot {
             port: 80,
             scheme: Scheme::Http,
             client_certificate: None,
+            provenance: Arc::default(),
             hosts,
             grpc: HostTable::default(),
         }),
@@ -142,12 +144,12 @@ fn serve_answers() -> SocketAddr {
     address
 }
 
-fn run_worker(listener: TcpListener, endpoints: [SocketAddr; 2]) {
+fn run_worker(listener: TcpListener, endpoints: [SocketAddr; 2], log: &AccessLog) {
     let runtime = tokio::runtime::Builder::new_current_thread().enable_all().build().unwrap();
     let publisher = Publisher::default();
     publisher.publish(Arc::new(snapshot(&endpoints)));
     let worker = HttpWorker::new(publisher.reader(), Arc::new(Metrics::default()), Drain::default(), 1);
-    let worker = Rc::new(worker);
+    let worker = Rc::new(worker.with_access_log(log));
     IS_WORKER.set(true);
     tokio::task::LocalSet::new().block_on(&runtime, async move {
         listener.set_nonblocking(true).unwrap();
@@ -167,12 +169,15 @@ fn ask(client: &mut (impl Read + Write), n: usize) {
     assert_eq!(answer, ANSWER);
 }
 
-#[test]
-fn request_in_steady_state_allocates_nothing() {
+/// Allocations of a worker in 3000 requests, after some to begin with. One worker at a time: they are counted together.
+fn allocations(log: &AccessLog) -> u64 {
+    static ONE: Mutex<()> = Mutex::new(());
+    let _one = ONE.lock().unwrap_or_else(PoisonError::into_inner);
     let endpoints = [serve_answers(), serve_answers()];
     let listener = TcpListener::bind((Ipv4Addr::LOCALHOST, 0)).unwrap();
     let address = listener.local_addr().unwrap();
-    std::thread::spawn(move || run_worker(listener, endpoints));
+    let log = log.clone();
+    std::thread::spawn(move || run_worker(listener, endpoints, &log));
     let mut client = TcpStream::connect(address).unwrap();
     client.set_nodelay(true).unwrap();
     for n in 0..200 {
@@ -183,7 +188,33 @@ fn request_in_steady_state_allocates_nothing() {
     for n in 0..3000 {
         ask(&mut client, n);
     }
-    assert_eq!(ALLOCATIONS.load(Ordering::SeqCst) - before, 0, "allocations in 3000 requests");
+    ALLOCATIONS.load(Ordering::SeqCst) - before
+}
+
+#[test]
+fn request_in_steady_state_allocates_nothing() {
+    assert_eq!(allocations(&AccessLog::default()), 0);
+}
+
+#[test]
+fn request_that_is_logged_allocates_nothing_either() {
+    let folder = tempfile::tempdir().unwrap();
+    let path = folder.path().join("access.log");
+    let (log, writer) = AccessLog::start(Target::File(path.clone()), Arc::default()).unwrap();
+    assert_eq!(allocations(&log), 0);
+    let deadline = std::time::Instant::now() + std::time::Duration::from_secs(60);
+    let mut lines = String::new();
+    // The last one is logged after its answer was sent.
+    while lines.lines().count() < 3200 {
+        assert!(std::time::Instant::now() < deadline, "{} lines", lines.lines().count());
+        std::thread::yield_now();
+        lines = std::fs::read_to_string(&path).unwrap();
+    }
+    writer.finish();
+    for line in lines.lines() {
+        let line: serde_json::Value = serde_json::from_str(line).unwrap();
+        assert_eq!((&line["http.status"], &line["route.rule"]), (&200.into(), &"0".into()), "{line}");
+    }
 }
 
 /// TLS itself allocates for each record that it reads or writes; a request is one record and so is its answer.
@@ -258,6 +289,7 @@ fn run_proxy(snapshot: Snapshot) {
             steering: None,
             seed: 1,
             timeouts: Timeouts::default(),
+            access_log: AccessLog::default(),
         };
         let proxy = Proxy::start(config, &publisher).unwrap();
         proxy.join().await.unwrap();

@@ -19,6 +19,7 @@ use super::cluster::{self, Running, Told};
 use super::deliver::{Delivered, pool, raise_capabilities};
 use super::report::{self, AdminSource};
 use super::scope;
+use crate::access_log::{AccessLog, Writer};
 use crate::addresses::{self, Interfaces, Missing};
 use crate::admin;
 use crate::args::{ServeArgs, Source};
@@ -79,6 +80,7 @@ async fn serve(args: &ServeArgs, source: Source, provider: AddressProvider) -> a
     let admin_listener = admin::bind(args.admin_address)
         .await
         .with_context(|| format!("--admin-address {}", args.admin_address))?;
+    let (access_log, log_writer) = start_access_log(args, &metrics)?;
     let proxy = Proxy::start(
         ProxyConfig {
             workers: args.worker_count(),
@@ -88,6 +90,7 @@ async fn serve(args: &ServeArgs, source: Source, provider: AddressProvider) -> a
             seed: seed(),
             timeouts: Timeouts::default(),
             pool: pool(&provider).into(),
+            access_log,
         },
         &publisher,
     )?;
@@ -122,7 +125,17 @@ async fn serve(args: &ServeArgs, source: Source, provider: AddressProvider) -> a
     let (ended, ()) = tokio::join!(shut_down(args, &drain, proxy, kernel), feed.stop());
     // Connections of the drain arrive by these addresses too.
     delivered.stop().await;
+    if let Some(writer) = log_writer {
+        writer.finish();
+    }
     ended
+}
+
+fn start_access_log(args: &ServeArgs, metrics: &Metrics) -> anyhow::Result<(AccessLog, Option<Writer>)> {
+    let Some(target) = args.access_log.target() else { return Ok((AccessLog::default(), None)) };
+    let started = AccessLog::start(target, metrics.worker());
+    let (log, writer) = started.with_context(|| format!("--access-log {}", args.access_log))?;
+    Ok((log, Some(writer)))
 }
 
 /// Where the objects come from.

@@ -7,7 +7,8 @@ use prometheus_client::metrics::gauge::ConstGauge;
 use prometheus_client::registry::{Registry, Unit};
 
 use super::{
-    ClusterNumbers, HandshakeFailure, HeaderFailure, ListenerCells, Metrics, RouteCells, RuleName, WorkerCells,
+    ClusterNumbers, HandshakeFailure, HeaderFailure, ListenerCells, Metrics, RouteCells, RuleName,
+    WorkerCells,
 };
 use crate::snapshot::ListenerName;
 

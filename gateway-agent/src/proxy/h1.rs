@@ -5,8 +5,9 @@
 //! understands a message otherwise than the server behind it lets one client speak in the name of another.
 //!
 //! Decisions that the RFCs leave open:
-//! - `Host` is forwarded as it came. `X-Forwarded-For`, `-Proto` and `-Host` are set from what this proxy saw, and
-//!   every `X-Forwarded-*`, `Forwarded` and `X-Real-IP` of the client is removed: anyone could have written them.
+//! - `Host` is forwarded as it came. `X-Forwarded-For`, `-Proto`, `-Host` and `-Port` are set from what this proxy saw,
+//!   and every `X-Forwarded-*`, `Forwarded`, `X-Real-IP` and `X-Request-Id` of the client is removed, for anyone could have
+//!   written them; unless the Gateway's parameters say that this client is trusted ([`said`]).
 //! - No `Via` is added: nginx and others switch compression off when they see it, and there is no chain here whose
 //!   loops it could uncover.
 //! - Paths are brought to one normal form, which is both matched and forwarded ([`crate::syntax::path`]).
@@ -21,6 +22,7 @@ pub mod host;
 pub mod limits;
 pub mod request;
 pub mod response;
+pub mod said;
 pub mod scan;
 pub mod target;
 

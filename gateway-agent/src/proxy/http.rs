@@ -11,6 +11,8 @@
 //! HTTP/2 is told by ALPN or by its preface and goes another way ([`h2`]), as does what crosses versions ([`crossing`]):
 //! messages as values ([`super::message`]), bodies as pieces of bytes.
 //!
+//! Each request leaves one [`record::Record`], also where it is not served.
+//!
 //! Filters change header fields that were parsed and before they are sent, and never those that frame a message. Those
 //! of the response hold for answers of backends and for redirects; errors of the proxy itself carry what CORS says, so
 //! that a browser shows them, and nothing else.
@@ -31,11 +33,14 @@ mod h1_body;
 mod h1_client;
 mod h1_server;
 mod h2;
+mod identity;
+mod json;
 mod kept;
 mod limits;
 mod mirror;
 mod pool;
 mod pump;
+mod record;
 mod redirect;
 mod relay;
 mod respond;

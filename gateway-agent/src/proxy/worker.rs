@@ -31,6 +31,7 @@ use super::splice::Pipes;
 use super::state::ListenerState;
 use super::udp::{FlowTable, Running};
 use super::{accept, tcp, tls, udp};
+use crate::access_log::AccessLog;
 use crate::drain::Drain;
 use crate::metrics::{Metrics, WorkerCells};
 use crate::snapshot::{ListenerKey, Protocol, Reader};
@@ -56,6 +57,7 @@ pub(super) struct Seed {
     pub random: u64,
     pub tls: Arc<tls::Configs>,
     pub ejections: Ejections,
+    pub access_log: AccessLog,
 }
 
 /// The manager's end.
@@ -107,14 +109,15 @@ pub(super) struct Worker {
 
 impl Worker {
     fn new(seed: Seed) -> Self {
-        let Seed { index: _, reader, metrics, drain, budget, timeouts, random, tls, ejections } = seed;
+        let Seed { index: _, reader, metrics, drain, budget, timeouts, random, tls, ejections, access_log } =
+            seed;
         let http = HttpWorker::new(reader.clone(), metrics.clone(), drain.clone(), random);
         Self {
             cells: metrics.worker(),
             pools: Pools { buffers: Buffers::default(), pipes: Pipes::new(budget.pipes) },
             timeouts,
             random: Random::new(random),
-            http: Rc::new(http.with_ejections(&ejections)),
+            http: Rc::new(http.with_ejections(&ejections).with_access_log(&access_log)),
             tls,
             handshakes: Cell::new(0),
             drain,

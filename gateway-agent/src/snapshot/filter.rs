@@ -139,7 +139,8 @@ fn change<'d>(changes: &'d mut Vec<Draft>, name: &str) -> Result<&'d mut Draft, 
         return Err(RefusedHeader::Name(name.to_owned()));
     }
     // `Forwarded` fields are this proxy's word, and its owner's to change.
-    if !matches!(Meaning::of(name.as_bytes()), Meaning::EndToEnd | Meaning::Forwarded) {
+    let meaning = Meaning::of(name.as_bytes());
+    if !matches!(meaning, Meaning::EndToEnd | Meaning::Forwarded | Meaning::Trace) {
         return Err(RefusedHeader::Reserved(name.to_owned()));
     }
     let name = name.to_ascii_lowercase();

@@ -14,7 +14,7 @@ pub use host::{MatchOrder, VirtualHost};
 pub use pattern::Pattern;
 pub use policy::{BACKOFF_DEFAULT, HttpTimeouts, Retry};
 
-use super::{Filters, HostTable, ListenerName, Redirect, RouteName, Scheme, Split};
+use super::{Filters, HostTable, ListenerName, Provenance, Redirect, RouteName, Scheme, Split};
 use crate::certificate::Certificate;
 
 /// Host to listener to virtual host. The most specific listener is chosen first and only its routes are looked at
@@ -33,6 +33,8 @@ pub struct HttpVirtualListener {
     pub scheme: Scheme,
     /// Of the Gateway, shown to backends that are spoken to by TLS.
     pub client_certificate: Option<Arc<Certificate>>,
+    /// Of the Gateway too.
+    pub provenance: Arc<Provenance>,
     pub hosts: HostTable<Arc<VirtualHost>>,
     /// Of GRPCRoutes, which are never merged with the others (`GRPCRouteRule.matches` in `grpcroute_types.go`).
     pub grpc: HostTable<Arc<VirtualHost>>,
@@ -153,6 +155,11 @@ pub trait RequestView {
     fn method(&self) -> &str;
     /// First value of the header with this lower-case name.
     fn header(&self, name: &str) -> Option<&[u8]>;
+    /// The same of what the client says of where the request comes from, which [`Self::header`] does not know: it is
+    /// believed of some clients only.
+    fn claimed(&self, _name: &str) -> Option<&[u8]> {
+        None
+    }
     /// What follows `?`, raw.
     fn query(&self) -> Option<&str>;
 }

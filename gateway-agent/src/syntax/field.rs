@@ -7,11 +7,14 @@ pub enum Meaning {
     ContentLength,
     EndToEnd,
     Expect,
-    /// Says where the request came from; only this proxy's own word counts.
+    /// Says where the request came from and by what it is known: this proxy's own word counts, and that of clients which
+    /// are trusted.
     Forwarded,
     Host,
     /// Belongs to one connection (RFC 9110 section 7.6.1).
     HopByHop,
+    /// The trace that the request belongs to.
+    Trace,
     TransferEncoding,
     Upgrade,
 }
@@ -28,6 +31,9 @@ impl Meaning {
             9 if is("forwarded") || is_cgi(name, b"x-real-ip") => Self::Forwarded,
             10 if is("connection") => Self::Connection,
             10 if is("keep-alive") => Self::HopByHop,
+            10 if is("tracestate") => Self::Trace,
+            11 if is("traceparent") => Self::Trace,
+            12 if is_cgi(name, b"x-request-id") => Self::Forwarded,
             14 if is("content-length") => Self::ContentLength,
             14 if is("http2-settings") => Self::HopByHop,
             16 if is("proxy-connection") => Self::HopByHop,

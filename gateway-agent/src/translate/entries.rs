@@ -155,7 +155,9 @@ fn http(members: &[&ListenerPlan], scheme: Scheme, parts: Parts<'_>) -> HttpTabl
         let (hosts, grpc) = known.map(|table| (table.http.clone(), table.grpc.clone())).unwrap_or_default();
         let port = member.spec.port.map_or(0, NonZeroU16::get);
         let (name, client_certificate) = (member.name.clone(), member.client_certificate.clone());
-        let listener = HttpVirtualListener { name, port, scheme, client_certificate, hosts, grpc };
+        let provenance = member.provenance.clone();
+        let listener =
+            HttpVirtualListener { name, port, scheme, client_certificate, provenance, hosts, grpc };
         table.listeners.insert(member.spec.hostname.as_deref(), Arc::new(listener));
     }
     table

@@ -15,7 +15,7 @@ use super::inputs::Inputs;
 use super::parameters::{self, Parameters, Serving};
 use crate::provision::AddressProvider;
 use crate::provision::service::ServiceSettings;
-use crate::snapshot::{ListenerKey, ObjectName, Transport};
+use crate::snapshot::{ListenerKey, ObjectName, Provenance, Transport};
 use crate::status::Address;
 use crate::status::names::reason;
 use crate::store::objects::{AddressKind, Gateway};
@@ -29,6 +29,7 @@ pub(super) struct GatewayPlan {
     pub(super) gateway: Arc<Gateway>,
     pub(super) settings: ServiceSettings,
     pub(super) serving: Serving,
+    pub(super) provenance: Arc<Provenance>,
     /// Accepted=False: nothing of it is served.
     pub(super) problem: Option<Problem>,
     /// Programmed=False although it is accepted.
@@ -44,7 +45,7 @@ pub(super) struct GatewayPlan {
 
 impl GatewayPlan {
     fn new(gateway: &Arc<Gateway>, inputs: &Inputs<'_>, config: &Config) -> Self {
-        let (Parameters { service: settings, serving }, problem) =
+        let (Parameters { service: settings, serving, provenance }, problem) =
             match parameters::read(gateway, inputs, &config.provider) {
                 Ok(parameters) => (parameters, None),
                 Err(problem) => (Parameters::default(), Some(problem)),
@@ -58,6 +59,7 @@ impl GatewayPlan {
             gateway: gateway.clone(),
             settings,
             serving,
+            provenance: Arc::new(provenance),
             problem,
             unusable: None,
             bindings: Vec::new(),

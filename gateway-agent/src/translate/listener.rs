@@ -19,7 +19,7 @@ use super::overlap;
 use crate::certificate::Certificate;
 use crate::provision::AddressProvider;
 use crate::provision::targets::PortKey;
-use crate::snapshot::{ListenerKey, ListenerName, ProxySources, RouteKind, TlsTerms, Transport};
+use crate::snapshot::{ListenerKey, ListenerName, Provenance, ProxySources, RouteKind, TlsTerms, Transport};
 use crate::status::names::{kind, reason};
 use crate::status::{Condition, Scope, ScopeStatus};
 use crate::store::Store;
@@ -51,6 +51,8 @@ pub(super) struct ListenerPlan {
     pub(super) client_certificate: Option<Arc<Certificate>>,
     /// Whose headers of the PROXY protocol are believed, where connections have to begin with one.
     pub(super) proxy_sources: Option<ProxySources>,
+    /// Of the Gateway.
+    pub(super) provenance: Arc<Provenance>,
     /// Empty where it is not served.
     pub(super) keys: Vec<ListenerKey>,
 }
@@ -261,6 +263,7 @@ impl<'a> Planner<'a> {
                 .port
                 .filter(|_| transport(&spec.protocol) == Some(Transport::Tcp))
                 .and_then(|port| gateway.serving.proxy_sources(port)),
+            provenance: gateway.provenance.clone(),
             keys: Vec::new(),
         });
     }

@@ -3,6 +3,7 @@
 //! Tables have the keys, their defaults and their readers; the page for users is made of the same tables.
 //! **Invariant:** a key acts or is refused: none is passed over.
 
+mod provenance;
 mod serving;
 
 use std::net::IpAddr;
@@ -15,7 +16,7 @@ use super::conditions::Problem;
 use super::inputs::Inputs;
 use crate::provision::AddressProvider;
 use crate::provision::service::{ServiceSettings, type_name};
-use crate::snapshot::ObjectName;
+use crate::snapshot::{ObjectName, Provenance};
 use crate::status::names::reason;
 use crate::store::objects::{ConfigMap, Gateway, ServiceType};
 
@@ -34,6 +35,7 @@ struct Parameter<T: 'static> {
 pub(super) struct Parameters {
     pub(super) service: ServiceSettings,
     pub(super) serving: Serving,
+    pub(super) provenance: Provenance,
 }
 
 /// All of them say what Service is made, so they act with `--address-provider service` only.
@@ -185,9 +187,11 @@ pub(super) fn read(
 }
 
 fn read_map(map: &ConfigMap, provider: &AddressProvider) -> Result<Parameters, String> {
-    let Parameters { service: mut settings, mut serving } = Parameters::default();
+    let Parameters { service: mut settings, mut serving, mut provenance } = Parameters::default();
     for (key, value) in &map.data {
-        if put(serving::SERVING, &mut serving, key, value)? {
+        if put(serving::SERVING, &mut serving, key, value)?
+            || put(provenance::PROVENANCE, &mut provenance, key, value)?
+        {
             continue;
         }
         if !SERVICE.iter().any(|parameter| parameter.key == &**key) {
@@ -205,7 +209,7 @@ fn read_map(map: &ConfigMap, provider: &AddressProvider) -> Result<Parameters, S
     if settings.kind != ServiceType::NodePort && !settings.node_addresses.is_empty() {
         return Err("key nodeAddresses acts with serviceType NodePort only".into());
     }
-    Ok(Parameters { service: settings, serving })
+    Ok(Parameters { service: settings, serving, provenance })
 }
 
 /// False: the table has no such key.
@@ -261,9 +265,9 @@ fn is_qualified_name(key: &str) -> bool {
     is_part(name, &['-', '_', '.'], 63) && prefix.is_none_or(|prefix| is_part(prefix, &['-', '.'], 253))
 }
 
-/// The tables for users, in Markdown: of what Service is made, and of how listeners serve.
-pub fn tables() -> [String; 2] {
-    [table(SERVICE), table(serving::SERVING)]
+/// The tables for users, in Markdown: of what Service is made, of how listeners serve, and of whom they believe.
+pub fn tables() -> [String; 3] {
+    [table(SERVICE), table(serving::SERVING), table(provenance::PROVENANCE)]
 }
 
 fn table<T>(parameters: &[Parameter<T>]) -> String {

@@ -39,6 +39,8 @@ const PURE: &[&str] = &[
     "gateway-agent/src/proxy/h1.rs",
     "gateway-agent/src/proxy/h1/",
     "gateway-agent/src/proxy/http/balance.rs",
+    "gateway-agent/src/proxy/http/identity.rs",
+    "gateway-agent/src/proxy/http/json.rs",
     "gateway-agent/src/proxy/http/kept.rs",
     "gateway-agent/src/proxy/http/retry.rs",
     "gateway-agent/src/proxy/http/h2/budget.rs",

@@ -4,17 +4,25 @@
 use super::field::{Field, Span};
 use super::request::RequestHead;
 use super::response::ResponseHead;
-use crate::snapshot::{Cors, HeaderChange, Rewrite};
+use super::said;
+use crate::snapshot::{Cors, ForwardedStyle, HeaderChange, Rewrite};
 
-/// What this proxy says of the client, one per connection.
+/// What this proxy says of the client and of its request.
 #[derive(Clone, Copy, Debug)]
 pub struct Forwarded<'a> {
     /// The client's address.
     pub client: &'a str,
     /// `http` or `https`: what the client spoke.
     pub proto: &'static str,
+    /// Where it came to, as the Gateway has it; 0: not known.
+    pub port: u16,
     /// The authority for requests that name none (HTTP/1.0): the address that was connected to.
     pub local: &'a str,
+    /// Empty: none is said.
+    pub request_id: &'a str,
+    pub style: ForwardedStyle,
+    /// The client's own word counts too.
+    pub is_trusted: bool,
 }
 
 /// What the client is told of its connection.
@@ -35,6 +43,8 @@ pub struct Answer<'a> {
     pub lines: &'a [u8],
     /// Fields that CORS owns are the proxy's to say: what the server behind or a change says of them is dropped.
     pub owns_cors: bool,
+    /// The same of the request's id.
+    pub owns_id: bool,
 }
 
 /// Appends the head for the server behind, always HTTP/1.1 in origin form. `changes` see what this proxy says of the
@@ -64,18 +74,9 @@ pub fn request(
     }
     let is_replaced = |name: &[u8]| rewrite.hostname.is_some() && name.eq_ignore_ascii_case(b"host");
     fields((&request.fields, request.fields_end), head, changes, is_replaced, out);
-    let said = [
-        ("X-Forwarded-For", Some(forwarded.client)),
-        ("X-Forwarded-Proto", Some(forwarded.proto)),
-        ("X-Forwarded-Host", authority),
-    ];
-    for (name, value) in said {
-        if let Some(value) =
-            value.filter(|_| change_of(name.as_bytes(), changes).is_none_or(|change| change.keeps))
-        {
-            field(out, name, value.as_bytes());
-        }
-    }
+    let claims = super::field::claims(if forwarded.is_trusted { &request.fields } else { &[] }, head);
+    let is_said = |name: &str| change_of(name.as_bytes(), changes).is_none_or(|change| change.keeps);
+    said::append(forwarded, authority, claims, is_said, out);
     // Behind those, so that values are added to them.
     added(&request.fields, head, changes, out);
     upgrade(request.upgrade, head, out);
@@ -90,8 +91,9 @@ pub fn response(
     answer: Answer<'_>,
     out: &mut Vec<u8>,
 ) {
-    let Answer { changes, lines, owns_cors } = answer;
-    let is_replaced = |name: &[u8]| owns_cors && Cors::owns(name);
+    let Answer { changes, lines, owns_cors, owns_id } = answer;
+    let is_replaced =
+        |name: &[u8]| owns_cors && Cors::owns(name) || owns_id && name.eq_ignore_ascii_case(b"x-request-id");
     status_line(response.status, response.reason.bytes(head), out);
     fields((&response.fields, response.fields_end), head, changes, is_replaced, out);
     let changes = changes.iter().filter(|change| !is_replaced(change.name.as_bytes()));

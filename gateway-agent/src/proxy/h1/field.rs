@@ -59,6 +59,15 @@ pub(super) fn kept<'a>(fields: &[Field], head: &'a [u8]) -> impl Iterator<Item =
     kept.map(|field| (field.name.bytes(head), field.value.bytes(head)))
 }
 
+/// What the client says of where the request comes from.
+pub(super) fn claims<'a>(
+    fields: &[Field],
+    head: &'a [u8],
+) -> impl Iterator<Item = (&'a [u8], &'a [u8])> + Clone {
+    let all = fields.iter().map(|field| (field.name.bytes(head), field.value.bytes(head)));
+    all.filter(|(name, _)| Meaning::of(name) == Meaning::Forwarded)
+}
+
 /// The members of a comma-separated list, without white space and without empty members (RFC 9110 section 5.6.1).
 pub fn list(value: &[u8]) -> impl Iterator<Item = &[u8]> {
     value.split(|byte| *byte == b',').map(<[u8]>::trim_ascii).filter(|member| !member.is_empty())
@@ -108,7 +117,8 @@ impl Connection {
             for option in list(value.bytes(head)) {
                 for field in fields.iter_mut() {
                     let name = field.name.bytes(head);
-                    if name.eq_ignore_ascii_case(option) && Meaning::of(name) == Meaning::EndToEnd {
+                    let is_theirs = matches!(Meaning::of(name), Meaning::EndToEnd | Meaning::Trace);
+                    if is_theirs && name.eq_ignore_ascii_case(option) {
                         field.keep = false;
                     }
                 }

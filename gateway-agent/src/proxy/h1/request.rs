@@ -54,6 +54,8 @@ pub struct RequestHead {
     pub expects_continue: bool,
     /// The value of `Upgrade` where an upgrade is asked for and may be passed on.
     pub upgrade: Option<Span>,
+    /// A trace context is among the fields.
+    pub has_trace: bool,
     pub(super) method: Span,
     pub(super) query: Option<Span>,
     pub(super) fields: Vec<Field>,
@@ -108,6 +110,23 @@ impl RequestHead {
     /// Names and values of the fields that are passed on.
     pub fn kept<'a>(&self, head: &'a [u8]) -> impl Iterator<Item = (&'a [u8], &'a [u8])> {
         super::field::kept(&self.fields, head)
+    }
+
+    /// What the client says of where the request comes from.
+    pub fn claims<'a>(&self, head: &'a [u8]) -> impl Iterator<Item = (&'a [u8], &'a [u8])> {
+        super::field::claims(&self.fields, head)
+    }
+
+    /// Values of the fields called `name`, whether they are passed on or not.
+    pub fn values<'a>(&self, head: &'a [u8], name: &str) -> impl Iterator<Item = &'a [u8]> {
+        let is_named = move |field: &&Field| field.name.bytes(head).eq_ignore_ascii_case(name.as_bytes());
+        self.fields.iter().filter(is_named).map(|field| field.value.bytes(head))
+    }
+
+    /// Does not pass on the fields called `name`.
+    pub fn withhold(&mut self, head: &[u8], name: &str) {
+        let is_named = |field: &&mut Field| field.name.bytes(head).eq_ignore_ascii_case(name.as_bytes());
+        self.fields.iter_mut().filter(is_named).for_each(|field| field.keep = false);
     }
 
     pub fn path<'a>(&'a self, head: &'a [u8]) -> &'a str {
@@ -177,6 +196,10 @@ impl RequestHead {
             let meaning = Meaning::of(header.name.as_bytes());
             let keep = match meaning {
                 Meaning::EndToEnd => true,
+                Meaning::Trace => {
+                    self.has_trace = true;
+                    true
+                }
                 Meaning::Connection => {
                     if !connection.add(header.value) {
                         return Err(HeadError::ConnectionOptions);
@@ -253,6 +276,15 @@ pub struct View<'a> {
     head: &'a [u8],
 }
 
+impl<'a> View<'a> {
+    /// Name and value of the first field called `name`.
+    fn field(&self, name: &str) -> Option<(&'a [u8], &'a [u8])> {
+        let all = self.request.fields.iter();
+        let mut all = all.map(|field| (field.name.bytes(self.head), field.value.bytes(self.head)));
+        all.find(|(found, _)| found.eq_ignore_ascii_case(name.as_bytes()))
+    }
+}
+
 impl RequestView for View<'_> {
     fn path(&self) -> &str {
         self.request.path(self.head)
@@ -263,10 +295,11 @@ impl RequestView for View<'_> {
     }
 
     fn header(&self, name: &str) -> Option<&[u8]> {
-        let fields = self.request.fields.iter();
-        let mut found =
-            fields.filter(|field| field.name.bytes(self.head).eq_ignore_ascii_case(name.as_bytes()));
-        found.next().map(|field| field.value.bytes(self.head))
+        self.field(name).filter(|(name, _)| Meaning::of(name) != Meaning::Forwarded).map(|(_, value)| value)
+    }
+
+    fn claimed(&self, name: &str) -> Option<&[u8]> {
+        self.field(name).filter(|(name, _)| Meaning::of(name) == Meaning::Forwarded).map(|(_, value)| value)
     }
 
     fn query(&self) -> Option<&str> {

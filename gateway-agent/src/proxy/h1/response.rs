@@ -101,7 +101,9 @@ impl ResponseHead {
                     false
                 }
                 Meaning::HopByHop => false,
-                Meaning::EndToEnd | Meaning::Expect | Meaning::Forwarded | Meaning::Host => true,
+                Meaning::EndToEnd | Meaning::Expect | Meaning::Forwarded | Meaning::Host | Meaning::Trace => {
+                    true
+                }
             };
             self.fields.push(Field { name: Span::of(head, header.name.as_bytes()), value, keep });
         }

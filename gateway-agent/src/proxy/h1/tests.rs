@@ -5,10 +5,18 @@ use proptest::prelude::*;
 use super::encode::{self, Answer, Forwarded, Persistence};
 use super::request::{Asked, MethodKind};
 use super::{Framing, HeadError, RequestHead, ResponseHead, Scanner};
-use crate::snapshot::{HeaderChanges, PathChange, RequestView, Rewrite};
+use crate::snapshot::{ForwardedStyle, HeaderChanges, PathChange, RequestView, Rewrite};
 
-const FORWARDED: Forwarded<'static> =
-    Forwarded { client: "192.0.2.1", proto: "http", local: "198.51.100.1:8080" };
+const FORWARDED: Forwarded<'static> = Forwarded {
+    client: "192.0.2.1",
+    proto: "http",
+    // Neither is said.
+    port: 0,
+    request_id: "",
+    local: "198.51.100.1:8080",
+    style: ForwardedStyle::XForwarded,
+    is_trusted: false,
+};
 
 fn parse(message: &[u8]) -> Result<RequestHead, HeadError> {
     let place = Scanner::request().scan(message)?.expect("whole head");
@@ -158,7 +166,7 @@ fn what_cors_owns_is_said_once() {
     let lines = b"Vary: Origin\r\nAccess-Control-Allow-Origin: http://a\r\n";
     let head = answer(message, MethodKind::Other).unwrap();
     let mut out = Vec::new();
-    let own = Answer { changes: &changes, lines, owns_cors: true };
+    let own = Answer { changes: &changes, lines, owns_cors: true, owns_id: false };
     encode::response(&head, message.as_bytes(), Persistence::Implied, own, &mut out);
     let expected = "HTTP/1.1 200 OK\r\nVary: Accept\r\nContent-Length: 0\r\nb: 1\r\nVary: Origin\r\n\
                     Access-Control-Allow-Origin: http://a\r\n\r\n";
@@ -253,6 +261,35 @@ fn what_the_client_says_of_its_origin_is_not_believed() {
         "GET / HTTP/1.1\r\nHost: a\r\nX-Forwarded-For: 192.0.2.1\r\nX-Forwarded-Proto: http\r\n\
          X-Forwarded-Host: a\r\n\r\n"
     );
+}
+
+#[test]
+fn what_the_client_says_of_its_origin_is_not_for_routes_to_match() {
+    let message = "GET / HTTP/1.1\r\nHost: a\r\nX-Forwarded-Proto: https\r\nX-Request-Id: b\r\nA: c\r\n\r\n";
+    let head = parse(message.as_bytes()).unwrap();
+    let view = head.view(message.as_bytes());
+    for (name, value) in [("x-forwarded-proto", "https"), ("x-request-id", "b")] {
+        assert_eq!((view.header(name), view.claimed(name)), (None, Some(value.as_bytes())));
+    }
+    assert_eq!((view.header("a"), view.claimed("a")), (Some(&b"c"[..]), None));
+}
+
+#[test]
+fn trace_context_that_is_withheld_is_not_sent() {
+    let message = "GET / HTTP/1.1\r\nHost: a\r\nTraceParent: x\r\nB: c\r\ntracestate: y\r\ntracestate: z\r\nD: e\r\n\r\n";
+    let mut head = parse(message.as_bytes()).unwrap();
+    assert!(head.has_trace);
+    let bytes = message.as_bytes();
+    assert_eq!(head.values(bytes, "tracestate").collect::<Vec<_>>(), [b"y", b"z"]);
+    head.withhold(bytes, "tracestate");
+    let sent = |head: &RequestHead| {
+        let mut out = Vec::new();
+        encode::request(head, bytes, FORWARDED, (&KEPT, &[]), &mut out);
+        String::from_utf8(out).unwrap()
+    };
+    assert!(sent(&head).starts_with("GET / HTTP/1.1\r\nHost: a\r\nTraceParent: x\r\nB: c\r\nD: e\r\nX-F"));
+    head.withhold(bytes, "traceparent");
+    assert!(sent(&head).starts_with("GET / HTTP/1.1\r\nHost: a\r\nB: c\r\nD: e\r\nX-F"));
 }
 
 // O22

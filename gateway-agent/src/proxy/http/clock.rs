@@ -71,6 +71,10 @@ impl Clock {
         self.stopping.get()
     }
 
+    pub(super) fn is_aborting(&self) -> bool {
+        self.aborting.get()
+    }
+
     pub(super) fn has_timers(&self) -> bool {
         let slots = self.slots.borrow();
         slots.slots.len() > slots.free.len()

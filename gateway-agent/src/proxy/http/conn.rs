@@ -6,7 +6,7 @@ mod reply;
 mod route;
 
 use std::future::poll_fn;
-use std::net::SocketAddr;
+use std::net::{IpAddr, SocketAddr};
 use std::ops::Range;
 use std::rc::Rc;
 use std::sync::Arc;
@@ -21,11 +21,12 @@ use super::decision::Decision;
 use super::error::{Kind, ProxyError};
 use super::h2;
 use super::limits::{HEAD_TIMEOUT, IDLE_TIMEOUT};
+use super::record::Ends;
 use super::table::Table;
 use super::worker::{HttpWorker, Parts};
 use crate::metrics::ListenerCells;
 use crate::proxy::h1::{HeadError, Scanner};
-use crate::snapshot::{BackendProtocol, HttpVirtualListener, ListenerKey};
+use crate::snapshot::{BackendProtocol, HttpVirtualListener, ListenerKey, Scheme};
 
 /// Serves one accepted connection to its end. Runs on the worker's thread, inside its `LocalSet`; dropping the
 /// future closes both sides at once.
@@ -56,6 +57,7 @@ pub async fn serve(
         server_name,
         buffer: Buffer::default(),
         has_ended: false,
+        client_address: peer.ip().to_canonical(),
         client_text: peer.ip().to_canonical().to_string(),
         local_text: local.to_string(),
         key,
@@ -96,6 +98,7 @@ struct Connection<'a> {
     server_name: Option<String>,
     buffer: Buffer,
     has_ended: bool,
+    client_address: IpAddr,
     client_text: String,
     local_text: String,
     key: ListenerKey,
@@ -119,6 +122,7 @@ impl Connection<'_> {
             worker: self.worker.clone(),
             key: self.key,
             server_name: self.server_name,
+            client_address: self.client_address,
             client_text: self.client_text,
             local_text: self.local_text,
         };
@@ -137,6 +141,7 @@ impl Connection<'_> {
             }
             let mut parts = self.worker.take_parts();
             let next = self.serve_request(&mut parts).await;
+            parts.record.finish();
             self.worker.put_parts(parts);
             match next {
                 Next::Request if !self.has_ended || !self.buffer.is_empty() => self.timer.arm(IDLE_TIMEOUT),
@@ -161,18 +166,22 @@ impl Connection<'_> {
     }
 
     async fn serve_request(&mut self, parts: &mut Parts) -> Next {
-        let place = match self.read_head().await {
+        let place = match self.read_head(parts).await {
             Ok(Some(place)) => place,
             Ok(None) => return Next::Close,
             Err(error) => return self.refuse(error, parts).await,
         };
         let head = self.buffer.data().get(place.clone()).unwrap_or_default();
         if head == h2::PREFACE_HEAD && self.may_become_h2(&place) {
+            parts.record.cancel();
             return Next::Http2;
         }
         if let Err(error) = parts.request.parse(head) {
             return self.refuse(ProxyError::downstream(Kind::Head(error)), parts).await;
         }
+        let Parts { request, record, .. } = &mut *parts;
+        let version = if request.is_http_1_0 { "1.0" } else { "1.1" };
+        record.asked(version, request.method(head), request.host(), request.path(head));
         // One look at the snapshot per request: a change holds from the next one on.
         let Some(table) = self.worker.tables.borrow_mut().table(self.key) else {
             return self.refuse(ProxyError::internal(Kind::NoRoute), parts).await;
@@ -204,6 +213,7 @@ impl Connection<'_> {
             }
             Decision::Answer(status) => self.answer(status, parts, cells.as_deref(), Before::default()).await,
             Decision::Fail(error, _) => {
+                parts.record.failed(error);
                 if let Some(cells) = &cells {
                     cells.refused.add(1);
                 }
@@ -212,16 +222,28 @@ impl Connection<'_> {
         }
     }
 
+    /// What the client speaks.
+    fn scheme(&self) -> Scheme {
+        if self.server_name.is_some() { Scheme::Https } else { Scheme::Http }
+    }
+
+    fn ends(&self) -> Ends<'_> {
+        Ends { client: &self.client_text, local: &self.local_text, scheme: self.scheme().as_str() }
+    }
+
     /// By prior knowledge in clear, where nothing came before; by TLS the handshake decides.
     fn may_become_h2(&self, place: &Range<usize>) -> bool {
         place.start == 0 && self.server_name.is_none() && self.cells.is_none()
     }
 
     /// The place of a whole head in the buffer; `None`: the client closed or was idle.
-    async fn read_head(&mut self) -> Result<Option<Range<usize>>, ProxyError> {
+    async fn read_head(&mut self, parts: &mut Parts) -> Result<Option<Range<usize>>, ProxyError> {
         let mut scanner = Scanner::request();
         let mut is_armed = false;
         loop {
+            if !self.buffer.is_empty() && !parts.record.has_begun() {
+                parts.record.begin(self.worker, self.ends());
+            }
             let found = scanner.scan(self.buffer.data());
             if let Some(place) = found.map_err(|error| ProxyError::downstream(Kind::Head(error)))? {
                 return Ok(Some(place));

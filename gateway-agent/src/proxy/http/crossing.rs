@@ -6,7 +6,7 @@
 
 use std::task::{Context, Poll, ready};
 
-use http::HeaderMap;
+use http::header::{HeaderMap, HeaderName};
 
 use super::clock::{Due, Timer};
 use super::error::{Kind, ProxyError};
@@ -15,7 +15,7 @@ use super::limits::{BODY_STALL_TIMEOUT, RESPONSE_HEAD_TIMEOUT};
 use super::relay::{Relay, RelayError, Sink, Source};
 use super::tunnel::Moved;
 use crate::proxy::h1::limits::INTERIM_RESPONSES_MAX;
-use crate::proxy::message::{Response, fields};
+use crate::proxy::message::{Response, fields, grpc};
 use crate::snapshot::{Cors, Filters};
 
 /// Who has asked.
@@ -88,6 +88,8 @@ pub(super) struct Crossing<'a, C, S> {
     status: Option<u16>,
     n_interim: u32,
     n_head_sent: u64,
+    /// That the answer's head says.
+    grpc_status: Option<u32>,
 }
 
 /// What is left to know when an exchange is over.
@@ -95,6 +97,8 @@ pub(super) struct Crossing<'a, C, S> {
 pub(super) struct Report {
     /// The answer's status, once it is on its way.
     pub(super) status: Option<u16>,
+    /// Of a call of gRPC, where one has come.
+    pub(super) grpc_status: Option<u32>,
     pub(super) moved: Moved,
     /// Nothing came from the server, and nothing of the request may have been acted upon, or twice is as good as once.
     pub(super) may_repeat: bool,
@@ -121,6 +125,7 @@ impl<'a, C: Client, S: Server> Crossing<'a, C, S> {
             status: None,
             n_interim: 0,
             n_head_sent: 0,
+            grpc_status: None,
         };
         crossing.arm();
         crossing
@@ -153,6 +158,7 @@ impl<'a, C: Client, S: Server> Crossing<'a, C, S> {
         let n_head = self.terms.n_head as u64;
         Report {
             status: self.status,
+            grpc_status: self.down.trailers().and_then(grpc::status).or(self.grpc_status),
             moved: Moved {
                 n_received: n_head + self.up.n_written(),
                 n_sent: self.n_head_sent + self.down.n_written(),
@@ -253,15 +259,19 @@ impl<'a, C: Client, S: Server> Crossing<'a, C, S> {
 
     fn answer(&mut self, mut response: Response, has_ended: bool) -> Result<(), ProxyError> {
         fields::apply(&self.terms.filters.headers.response, &mut response.fields);
-        if self.terms.filters.cors.is_some() {
-            fields::replace(
-                &mut response.fields,
-                |name| Cors::owns(name.as_str().as_bytes()),
-                self.terms.own,
-            );
+        let Terms { filters, own, .. } = self.terms;
+        if filters.cors.is_some() || !own.is_empty() {
+            // Of the request's id, only where it is told.
+            let is_own = |name: &HeaderName| {
+                let name = name.as_str();
+                filters.cors.is_some() && Cors::owns(name.as_bytes())
+                    || name == "x-request-id" && own.contains_key(name)
+            };
+            fields::replace(&mut response.fields, is_own, own);
         }
         self.status = Some(response.status.as_u16());
         self.n_head_sent = response.size() as u64;
+        self.grpc_status = grpc::status(&response.fields);
         let is_read = self.upload == Upload::Done;
         self.client.answer(response, has_ended, is_read).map_err(ProxyError::downstream)?;
         self.arm();

@@ -1,16 +1,20 @@
 //! Where one request goes, by the newest snapshot. The same for every version of HTTP: over what routing reads of a
 //! request, never over how it came.
 
+use std::net::IpAddr;
 use std::sync::Arc;
 
 use super::error::{Kind, ProxyError};
+use super::identity::Identity;
+use super::record::Ends;
 use super::table::Table;
 use super::worker::HttpWorker;
 use crate::certificate::Certificate;
+use crate::proxy::h1::encode::Forwarded;
 use crate::proxy::message::grpc;
 use crate::snapshot::{
     Backend, BackendSecurity, Cors, EndpointSet, Filters, HttpAction, HttpRule, HttpVirtualListener, Mirror,
-    Redirect, RequestView,
+    Provenance, Redirect, RequestView,
 };
 
 /// The API lets preflights be answered by 200 or 204, and those of other origins by 403.
@@ -29,6 +33,7 @@ pub(super) enum Decision<'t> {
 /// The servers behind, and what is done to a request and its answer on the way.
 #[derive(Clone, Copy)]
 pub(super) struct Target<'t> {
+    listener: &'t HttpVirtualListener,
     pub(super) rule: &'t HttpRule,
     pub(super) endpoints: &'t EndpointSet,
     pub(super) filters: &'t Filters,
@@ -43,6 +48,8 @@ pub(super) struct Target<'t> {
 pub(super) struct Routed<'t> {
     pub(super) listener: Option<&'t Arc<HttpVirtualListener>>,
     pub(super) rule: Option<&'t Arc<HttpRule>>,
+    /// What the client says of where the request comes from is believed.
+    pub(super) is_trusted: bool,
     failure: Option<Kind>,
 }
 
@@ -56,14 +63,15 @@ pub(super) enum Version {
 /// The listener and the rule for a request. `server_name`: of the handshake, where there was one.
 pub(super) fn route<'t, R: RequestView>(
     table: &'t Table,
-    server_name: Option<&str>,
+    (client, server_name): (IpAddr, Option<&str>),
     host: &str,
     (view, version): (&R, Version),
 ) -> Routed<'t> {
     let routed = match table.listener(server_name, host) {
         Ok(Some(listener)) => {
-            let (rule, failure) = rule(listener, host, view, version);
-            Routed { listener: Some(listener), rule, failure }
+            let is_trusted = listener.provenance.trusts(client);
+            let (rule, failure) = rule(listener, host, &Believing { view, is_trusted }, version);
+            Routed { listener: Some(listener), rule, is_trusted, failure }
         }
         Ok(None) => Routed::default(),
         Err(_misdirected) => Routed { failure: Some(Kind::Misdirected), ..Routed::default() },
@@ -71,6 +79,31 @@ pub(super) fn route<'t, R: RequestView>(
     let (method, path) = (view.method(), view.path());
     tracing::trace!(method, path, is_routed = routed.rule.is_some(), "request");
     routed
+}
+
+/// What routes may match: of where a request comes from, what this proxy believes.
+struct Believing<'r, R> {
+    view: &'r R,
+    is_trusted: bool,
+}
+
+impl<R: RequestView> RequestView for Believing<'_, R> {
+    fn path(&self) -> &str {
+        self.view.path()
+    }
+
+    fn method(&self) -> &str {
+        self.view.method()
+    }
+
+    fn header(&self, name: &str) -> Option<&[u8]> {
+        let claimed = || self.is_trusted.then(|| self.view.claimed(name)).flatten();
+        self.view.header(name).or_else(claimed)
+    }
+
+    fn query(&self) -> Option<&str> {
+        self.view.query()
+    }
 }
 
 /// Calls of gRPC go by GRPCRoutes, and by HTTPRoutes where none of those is for them.
@@ -94,11 +127,33 @@ fn rule<'t, R: RequestView>(
 }
 
 impl<'t> Routed<'t> {
+    /// Why no server can be asked, whatever the request is.
+    pub(super) fn failure(&self) -> Option<ProxyError> {
+        let kind = match self.rule {
+            None => Some(self.failure.unwrap_or(Kind::NoRoute)),
+            Some(rule) => matches!(rule.action, HttpAction::Respond(_)).then_some(Kind::UnservableRule),
+        };
+        kind.map(ProxyError::internal)
+    }
+
+    /// Whether the trace context of this client is passed on.
+    pub(super) fn keeps_trace(&self) -> bool {
+        self.is_trusted || self.provenance().is_some_and(|provenance| provenance.keeps_all_traces)
+    }
+
+    /// Whether the answer tells the request's id.
+    pub(super) fn tells_request_id(&self) -> bool {
+        self.provenance().is_some_and(|provenance| provenance.tells_request_id)
+    }
+
+    fn provenance(&self) -> Option<&'t Provenance> {
+        self.listener.map(|listener| &*listener.provenance)
+    }
+
     /// What is to be done. Takes the next share of the rule's backends.
     pub(super) fn decide(self, worker: &HttpWorker) -> Decision<'t> {
-        let Some(rule) = self.rule else {
-            let kind = self.failure.unwrap_or(Kind::NoRoute);
-            return Decision::Answer(ProxyError::internal(kind).status().unwrap_or(404));
+        let (Some(listener), Some(rule)) = (self.listener, self.rule) else {
+            return Decision::Answer(self.failure().and_then(ProxyError::status).unwrap_or(404));
         };
         let split = match &rule.action {
             HttpAction::Forward(split) => split,
@@ -125,8 +180,8 @@ impl<'t> Routed<'t> {
             }
             Backend::Endpoints(endpoints) => {
                 let has_own_filters = share.filters.is_some();
-                let certificate = self.listener.and_then(|listener| listener.client_certificate.as_ref());
-                Decision::Forward(Target { rule, endpoints, filters, certificate, has_own_filters })
+                let certificate = listener.client_certificate.as_ref();
+                Decision::Forward(Target { listener, rule, endpoints, filters, certificate, has_own_filters })
             }
         }
     }
@@ -153,6 +208,21 @@ impl<'t> Decision<'t> {
 }
 
 impl<'t> Target<'t> {
+    /// What servers are told of the client and its request.
+    pub(super) fn forwarded<'a>(&self, ends: Ends<'a>, identity: &'a Identity) -> Forwarded<'a> {
+        let Ends { client, local, scheme } = ends;
+        let HttpVirtualListener { port, provenance, .. } = self.listener;
+        Forwarded {
+            client,
+            proto: scheme,
+            port: *port,
+            local,
+            request_id: identity.request_id(),
+            style: provenance.style,
+            is_trusted: identity.is_trusted,
+        }
+    }
+
     /// Mirrors that get a copy of this request, each with the filters that its copy has passed.
     pub(super) fn mirrors(&self, worker: &HttpWorker) -> impl Iterator<Item = (&'t Mirror, &'t Filters)> {
         let Self { rule, filters, has_own_filters, .. } = *self;

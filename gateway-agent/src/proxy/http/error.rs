@@ -53,6 +53,47 @@ pub(super) enum Kind {
     TooManyInterim,
     #[error("an upgrade that was not asked for")]
     UnexpectedUpgrade,
+    #[error("the rule cannot be served as it is written")]
+    UnservableRule,
+}
+
+impl Source {
+    /// In the access log.
+    pub(super) const fn as_str(self) -> &'static str {
+        match self {
+            Self::Downstream => "downstream",
+            Self::Internal => "internal",
+            Self::Upstream => "upstream",
+        }
+    }
+}
+
+impl Kind {
+    /// In the access log: names that stay, for who looks for them.
+    pub(super) const fn as_str(self) -> &'static str {
+        match self {
+            Self::Aborted => "aborted",
+            Self::BackendTimeout => "backend-timeout",
+            Self::Body(_) => "body",
+            Self::BodyStalled => "body-stalled",
+            Self::Closed => "closed",
+            Self::Connect => "connect",
+            Self::ConnectTimeout => "connect-timeout",
+            Self::Handshake => "handshake",
+            Self::Head(_) => "head",
+            Self::HeadTimeout => "head-timeout",
+            Self::InvalidBackend => "invalid-backend",
+            Self::Misdirected => "misdirected",
+            Self::NeedsH2 => "needs-h2",
+            Self::NoEndpoint => "no-endpoint",
+            Self::NoRoute => "no-route",
+            Self::Refused => "refused",
+            Self::RequestTimeout => "request-timeout",
+            Self::TooManyInterim => "too-many-interim",
+            Self::UnexpectedUpgrade => "unexpected-upgrade",
+            Self::UnservableRule => "unservable-rule",
+        }
+    }
 }
 
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Error)]
@@ -138,6 +179,35 @@ const fn refusal(error: HeadError) -> u16 {
 #[cfg(test)]
 mod tests {
     use super::{BodyError, HeadError, Kind, ProxyError};
+
+    #[test]
+    fn page_for_users_names_every_kind() {
+        let page = include_str!("../../../../deploy/observing.md");
+        for kind in [
+            Kind::Aborted,
+            Kind::BackendTimeout,
+            Kind::Body(BodyError::Chunk),
+            Kind::BodyStalled,
+            Kind::Closed,
+            Kind::Connect,
+            Kind::ConnectTimeout,
+            Kind::Handshake,
+            Kind::Head(HeadError::Syntax),
+            Kind::HeadTimeout,
+            Kind::InvalidBackend,
+            Kind::Misdirected,
+            Kind::NeedsH2,
+            Kind::NoEndpoint,
+            Kind::NoRoute,
+            Kind::Refused,
+            Kind::RequestTimeout,
+            Kind::TooManyInterim,
+            Kind::UnexpectedUpgrade,
+            Kind::UnservableRule,
+        ] {
+            assert!(page.contains(&format!("`{}`", kind.as_str())), "{kind:?}");
+        }
+    }
 
     #[test]
     fn status_says_whose_fault_it_was() {

@@ -111,7 +111,9 @@ impl<'a> Exchange<'a> {
         terms: Terms<'a>,
         (buffers, timer, clock): (&'a Buffers, &'a Timer, &'a Clock),
     ) -> Self {
-        let Parts { request, response, request_out, response_out, own_lines, upstream_buffer, .. } = parts;
+        let Parts {
+            request, response, request_out, response_out, own_lines, upstream_buffer, identity, ..
+        } = parts;
         response_out.clear();
         upstream_buffer.clear();
         let Terms { filters, rejects } = terms;
@@ -130,6 +132,7 @@ impl<'a> Exchange<'a> {
                 changes: &filters.headers.response,
                 lines: own_lines,
                 owns_cors: filters.cors.is_some(),
+                owns_id: identity.is_told,
             },
             rejects,
             is_rejected: false,

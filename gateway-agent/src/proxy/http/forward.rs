@@ -21,6 +21,7 @@ use super::kept::Kept;
 use super::limits::{CONNECT_ATTEMPTS_MAX, RETRIES_MAX};
 use super::mirror::{self, Copy};
 use super::pool::{Health, Liveness};
+use super::record::Trail;
 use super::relay::Relay;
 use super::retry::Tries;
 use super::upstream::{self, How};
@@ -43,6 +44,7 @@ pub(super) struct Job<'a> {
     pub(super) own: &'a HeaderMap,
     pub(super) timer: &'a Timer,
     pub(super) cells: &'a Arc<RouteCells>,
+    pub(super) trail: &'a Trail,
 }
 
 /// The tries of one request.
@@ -85,6 +87,7 @@ pub(super) async fn send<C: Client>(client: &mut C, job: Job<'_>) -> (Result<(),
                 None => break (Err(error), tried.report),
             },
         };
+        job.trail.retried();
         attempts.turn(tried.index, job.target.endpoints.addresses.len());
         if is_later {
             job.cells.retries.add(1);
@@ -210,8 +213,13 @@ impl<'a> Job<'a> {
         let asked = (target.endpoints, target.certificate);
         let mut upstream = match upstream::connect(worker, asked, tried, how, timer, cells).await {
             Ok(upstream) => upstream,
-            Err(error) => return Try::unreached(error),
+            Err(error) => {
+                let tried_last = tried.last().and_then(|index| target.endpoints.addresses.get(*index));
+                self.trail.went_to(tried_last);
+                return Try::unreached(error);
+            }
         };
+        self.trail.went_to(target.endpoints.addresses.get(upstream.index));
         let mut parts = worker.take_parts();
         let (head, response) = (&mut parts.request_out, &mut parts.response);
         head.clear();
@@ -258,6 +266,7 @@ impl<'a> Job<'a> {
             let Some((index, endpoint, mut claim)) = upstream::claim(worker, target.endpoints, tried) else {
                 break;
             };
+            self.trail.went_to(Some(&endpoint));
             let changes = (&target.filters.rewrite, &*target.filters.headers.request);
             let head = match encode::request_to_h2(request, self.forwarded, changes, scheme.clone()) {
                 Ok(head) => head,

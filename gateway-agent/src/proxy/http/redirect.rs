@@ -94,7 +94,8 @@ mod tests {
         let gateway = ObjectName { namespace: "ns".into(), name: "gw".into() };
         let name = ListenerName::of_gateway(&gateway, &"web".into());
         let (hosts, grpc) = (HostTable::default(), HostTable::default());
-        HttpVirtualListener { name, port, scheme, client_certificate: None, hosts, grpc }
+        let provenance = Default::default();
+        HttpVirtualListener { name, port, scheme, client_certificate: None, provenance, hosts, grpc }
     }
 
     fn location(redirect: &Redirect, listener: &HttpVirtualListener, message: &str) -> String {

@@ -86,6 +86,11 @@ impl Relay {
         Self { state: State::Flushing, ..Self::default() }
     }
 
+    /// That the body ended with.
+    pub(super) fn trailers(&self) -> Option<&HeaderMap> {
+        self.trailers.as_ref()
+    }
+
     pub(super) fn keep(&mut self, kept: Kept) {
         self.kept = Some(kept);
     }

@@ -1,5 +1,6 @@
 //! The proxy between real sockets: scripted servers behind, plain byte streams in front.
 
+mod access_log;
 mod bodies;
 mod cors;
 mod failures;
@@ -10,6 +11,7 @@ mod http2_hostile;
 mod http2_servers;
 mod lifecycle;
 mod mirrors;
+mod provenance;
 mod requests;
 mod retries;
 mod timeouts;
@@ -26,6 +28,7 @@ use tokio::net::{TcpListener, TcpStream};
 use tokio::task::LocalSet;
 
 use super::{Client, HttpWorker, serve};
+use crate::access_log::AccessLog;
 use crate::drain::Drain;
 use crate::metrics::Metrics;
 use crate::snapshot::{
@@ -72,6 +75,7 @@ fn virtual_listener(hosts: HostTable<Arc<VirtualHost>>) -> HttpVirtualListener {
         port: 80,
         scheme: Scheme::Http,
         client_certificate: None,
+        provenance: Arc::default(),
         hosts,
         grpc: HostTable::default(),
     }
@@ -105,9 +109,14 @@ fn prefix(path: &str, action: HttpAction) -> HttpMatch {
 
 impl Lab {
     async fn new() -> Self {
+        Self::logging(&AccessLog::default()).await
+    }
+
+    async fn logging(log: &AccessLog) -> Self {
         let publisher = Publisher::default();
         let (metrics, drain) = (Arc::new(Metrics::default()), Drain::default());
-        let worker = Rc::new(HttpWorker::new(publisher.reader(), metrics.clone(), drain.clone(), 1));
+        let worker = HttpWorker::new(publisher.reader(), metrics.clone(), drain.clone(), 1);
+        let worker = Rc::new(worker.with_access_log(log));
         let listener = TcpListener::bind("127.0.0.1:0").await.unwrap();
         let address = listener.local_addr().unwrap();
         let accepting = worker.clone();
@@ -232,6 +241,12 @@ async fn read_request(stream: &mut TcpStream) -> Option<String> {
     stream.read_exact(&mut body).await.ok()?;
     request.push_str(std::str::from_utf8(&body).unwrap());
     Some(request)
+}
+
+/// Without the request's id, which is another one each time.
+fn without_id(request: &str) -> String {
+    let is_id = |line: &&str| line.to_ascii_lowercase().starts_with("x-request-id: ");
+    request.split_inclusive("\r\n").filter(|line| !is_id(line)).collect()
 }
 
 async fn read_head(stream: &mut TcpStream) -> Option<String> {

@@ -1,6 +1,7 @@
 //! What one worker keeps for all its HTTP connections, and the ticker that watches their deadlines.
 
 use std::cell::{Cell, RefCell};
+use std::hash::{BuildHasher as _, RandomState};
 use std::net::SocketAddr;
 use std::rc::Rc;
 use std::sync::Arc;
@@ -11,12 +12,15 @@ use super::buffer::{Buffer, Buffers};
 use super::clock::Clock;
 use super::ejections::{Ejections, Says, Voice};
 use super::h2::Links;
+use super::identity::{Identity, Ids};
 use super::kept::Total;
 use super::limits::{EJECTION_TICKS, POOL_IDLE_TIMEOUT, SMALL_BUFFERS_KEPT_MAX, SWEEP_TICKS, TICK};
 use super::mirror::Copy;
 use super::pool::Pool;
+use super::record::{Log, Record};
 use super::retry::Budget;
 use super::table::Tables;
+use crate::access_log::AccessLog;
 use crate::drain::Drain;
 use crate::metrics::{Metrics, WorkerCells};
 use crate::proxy::h1::{RequestHead, ResponseHead};
@@ -36,10 +40,13 @@ pub struct HttpWorker {
     pub(super) tables: RefCell<Tables>,
     pub(super) shares: Cell<Shares>,
     pub(super) random: Cell<Random>,
+    pub(super) ids: Cell<Ids>,
     pub(super) budget: Cell<Budget>,
     pub(super) cells: Arc<WorkerCells>,
     pub(super) kept: Total,
     pub(super) n_mirrors: Cell<usize>,
+    /// `None`: requests are not logged.
+    pub(super) log: Option<Log>,
     parts: RefCell<Vec<Parts>>,
     is_ticking: Cell<bool>,
 }
@@ -59,6 +66,8 @@ pub(super) struct Parts {
     /// Bytes of the request's head as it came.
     pub(super) n_head: usize,
     pub(super) upstream_buffer: Buffer,
+    pub(super) record: Record,
+    pub(super) identity: Identity,
 }
 
 /// Largest capacity of a sent head that is kept for the next; larger ones are rare.
@@ -79,9 +88,11 @@ impl HttpWorker {
             tables: RefCell::new(Tables::new(reader, metrics)),
             shares: Cell::new(Shares::new(seed)),
             random: Cell::new(Random::new(seed)),
+            ids: Cell::new(Ids::new(random_seeds())),
             budget: Cell::default(),
             kept: Total::default(),
             n_mirrors: Cell::new(0),
+            log: None,
             parts: RefCell::default(),
             is_ticking: Cell::new(false),
         }
@@ -91,6 +102,13 @@ impl HttpWorker {
     #[must_use]
     pub fn with_ejections(mut self, ejections: &Ejections) -> Self {
         self.voice = ejections.voice();
+        self
+    }
+
+    /// With a queue of its own for `log`.
+    #[must_use]
+    pub fn with_access_log(mut self, log: &AccessLog) -> Self {
+        self.log = log.queue().map(Log::new);
         self
     }
 
@@ -107,8 +125,8 @@ impl HttpWorker {
     pub(super) fn put_parts(&self, mut parts: Parts) {
         parts.upstream_buffer.release(&self.buffers);
         let mut kept = self.parts.borrow_mut();
-        let Parts { request_out, response_out, own_lines, .. } = &parts;
-        let capacities = [request_out, response_out, own_lines].map(Vec::capacity);
+        let Parts { request_out, response_out, own_lines, record, .. } = &parts;
+        let capacities = [request_out, response_out, own_lines, record.line()].map(Vec::capacity);
         let largest = capacities.into_iter().max().unwrap_or(0);
         if kept.len() < SMALL_BUFFERS_KEPT_MAX && largest <= KEPT_HEAD_BYTES_MAX {
             kept.push(parts);
@@ -148,6 +166,12 @@ impl HttpWorker {
             Says::Serves => pool.take_back(&endpoint),
         }
     }
+}
+
+/// Of the system's randomness, which keys the standard library's hash tables.
+fn random_seeds() -> [u64; 2] {
+    let keyed = RandomState::new();
+    [keyed.hash_one(0), keyed.hash_one(1)]
 }
 
 /// Owned by the worker that started it; ends by itself.

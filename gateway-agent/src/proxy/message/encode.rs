@@ -1,17 +1,13 @@
 //! Messages as HTTP/1 and HTTP/2 send them on.
 
-use http::header::{CONTENT_LENGTH, HOST, HeaderMap, HeaderName, HeaderValue, TE, TRANSFER_ENCODING};
+use http::header::{CONTENT_LENGTH, HOST, HeaderMap, HeaderValue, TE, TRANSFER_ENCODING};
 use http::uri::{Authority, PathAndQuery, Scheme};
 use http::{Uri, Version};
 
 use super::{Request, Response, fields};
 use crate::proxy::h1::encode::{Forwarded, Persistence, field, status_line};
-use crate::proxy::h1::{Framing, HeadError};
+use crate::proxy::h1::{Framing, HeadError, said};
 use crate::snapshot::{HeaderChange, Rewrite};
-
-const X_FORWARDED_FOR: HeaderName = HeaderName::from_static("x-forwarded-for");
-const X_FORWARDED_HOST: HeaderName = HeaderName::from_static("x-forwarded-host");
-const X_FORWARDED_PROTO: HeaderName = HeaderName::from_static("x-forwarded-proto");
 
 /// Appends the head of a request for HTTP/1.1. `changes` see what this proxy says of the client as a part of it.
 pub fn request_to_h1(
@@ -63,16 +59,14 @@ fn authority<'a>(request: &'a Request, forwarded: Forwarded<'a>, rewrite: &'a Re
 
 fn request_fields(request: &Request, forwarded: Forwarded<'_>, changes: &[HeaderChange]) -> HeaderMap {
     let mut all = request.fields.clone();
-    let said = [
-        (X_FORWARDED_FOR, forwarded.client),
-        (X_FORWARDED_PROTO, forwarded.proto),
-        (X_FORWARDED_HOST, request.authority.as_str()),
-    ];
-    for (name, value) in said {
-        if let Some(value) = HeaderValue::from_str(value).ok().filter(|value| !value.is_empty()) {
-            all.insert(name, value);
-        }
-    }
+    let authority = Some(request.authority.as_str()).filter(|authority| !authority.is_empty());
+    let claims = request.claims.iter().filter(|_| forwarded.is_trusted);
+    let claims: Vec<(&[u8], &[u8])> =
+        claims.map(|(name, value)| (name.as_str().as_bytes(), value.as_bytes())).collect();
+    let mut said = Vec::new();
+    // What changes replace is replaced below.
+    said::append(forwarded, authority, claims.iter().copied(), |_| true, &mut said);
+    all.extend(fields::lines(&said));
     fields::apply(changes, &mut all);
     all.remove(HOST);
     all

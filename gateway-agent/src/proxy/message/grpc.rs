@@ -37,16 +37,21 @@ impl Code {
         }
     }
 
-    const fn value(self) -> HeaderValue {
-        HeaderValue::from_static(match self {
-            Self::Unknown => "2",
-            Self::DeadlineExceeded => "4",
-            Self::ResourceExhausted => "8",
-            Self::Unimplemented => "12",
-            Self::Internal => "13",
-            Self::Unavailable => "14",
-        })
+    pub const fn number(self) -> u32 {
+        match self {
+            Self::Unknown => 2,
+            Self::DeadlineExceeded => 4,
+            Self::ResourceExhausted => 8,
+            Self::Unimplemented => 12,
+            Self::Internal => 13,
+            Self::Unavailable => 14,
+        }
     }
+}
+
+/// What a call has ended with, by the fields of its head or its trailers.
+pub fn status(fields: &HeaderMap) -> Option<u32> {
+    fields.get(GRPC_STATUS)?.to_str().ok()?.parse().ok()
 }
 
 /// Whether a content type is gRPC's: `application/grpc`, with a coding of messages (`+proto`) or without. gRPC-Web is
@@ -60,7 +65,7 @@ pub fn is_grpc(content_type: Option<&[u8]>) -> bool {
 /// The trailers of a call that failed.
 pub fn trailers(code: Code, message: &'static str) -> HeaderMap {
     let mut fields = HeaderMap::new();
-    fields.insert(GRPC_STATUS, code.value());
+    fields.insert(GRPC_STATUS, HeaderValue::from(code.number()));
     // Texts of our own need no escapes.
     fields.insert(GRPC_MESSAGE, HeaderValue::from_static(message));
     fields

@@ -33,6 +33,8 @@ pub struct Request {
     pub(super) authority: String,
     /// End-to-end fields, `Content-Length` among them.
     pub(super) fields: HeaderMap,
+    /// What the client says of where the request comes from.
+    pub(super) claims: HeaderMap,
     host: String,
     path: String,
     query: Option<String>,
@@ -68,6 +70,7 @@ impl Request {
             is_grpc: grpc::is_grpc(headers.get(CONTENT_TYPE).map(HeaderValue::as_bytes)),
             authority,
             fields: HeaderMap::new(),
+            claims: HeaderMap::new(),
             host,
             path,
             query: uri.query().map(str::to_owned),
@@ -82,10 +85,18 @@ impl Request {
         let method = Method::from_bytes(request.method(head)).map_err(|_invalid| HeadError::Syntax)?;
         let mut fields = HeaderMap::new();
         for (name, value) in request.kept(head) {
-            if matches!(Meaning::of(name), Meaning::EndToEnd | Meaning::ContentLength | Meaning::Expect) {
+            if matches!(
+                Meaning::of(name),
+                Meaning::EndToEnd | Meaning::ContentLength | Meaning::Expect | Meaning::Trace
+            ) {
                 let name = HeaderName::from_bytes(name).map_err(|_invalid| HeadError::Syntax)?;
                 fields.append(name, HeaderValue::from_bytes(value).map_err(|_invalid| HeadError::Syntax)?);
             }
+        }
+        let mut claims = HeaderMap::new();
+        for (name, value) in request.claims(head) {
+            let name = HeaderName::from_bytes(name).map_err(|_invalid| HeadError::Syntax)?;
+            claims.append(name, HeaderValue::from_bytes(value).map_err(|_invalid| HeadError::Syntax)?);
         }
         Ok(Self {
             asked: request.asked,
@@ -98,6 +109,7 @@ impl Request {
             is_grpc: grpc::is_grpc(fields.get(CONTENT_TYPE).map(HeaderValue::as_bytes)),
             authority: request.authority(head).unwrap_or_default().to_owned(),
             fields,
+            claims,
             host: request.host().to_owned(),
             path: request.path(head).to_owned(),
             query: request.query(head).map(str::to_owned),
@@ -112,6 +124,16 @@ impl Request {
 
     pub fn field(&self, name: &HeaderName) -> Option<&HeaderValue> {
         self.fields.get(name)
+    }
+
+    /// Values of what the client says under `name` of where the request comes from, or of the trace that it belongs to.
+    pub fn values<'a>(&'a self, name: &HeaderName) -> impl Iterator<Item = &'a [u8]> + use<'a> {
+        self.claims.get_all(name).iter().chain(self.fields.get_all(name)).map(HeaderValue::as_bytes)
+    }
+
+    /// Does not pass on the fields called `name`.
+    pub fn withhold(&mut self, name: &HeaderName) {
+        self.fields.remove(name);
     }
 
     pub const fn n_head(&self) -> usize {
@@ -133,7 +155,10 @@ impl Request {
         let mut length = None;
         for (name, value) in &headers {
             match Meaning::of(name.as_str().as_bytes()) {
-                Meaning::EndToEnd if name != COOKIE => drop(self.fields.append(name.clone(), value.clone())),
+                Meaning::EndToEnd | Meaning::Trace if name != COOKIE => {
+                    self.fields.append(name.clone(), value.clone());
+                }
+                Meaning::Forwarded => drop(self.claims.append(name.clone(), value.clone())),
                 // The only coding that HTTP/2 may name (RFC 9113 section 8.2.2).
                 Meaning::HopByHop if name == TE => {
                     if value != "trailers" {
@@ -141,7 +166,7 @@ impl Request {
                     }
                     self.accepts_trailers = true;
                 }
-                Meaning::EndToEnd | Meaning::Host | Meaning::Forwarded | Meaning::HopByHop => {}
+                Meaning::EndToEnd | Meaning::Host | Meaning::HopByHop | Meaning::Trace => {}
                 Meaning::Connection | Meaning::Upgrade => return Err(HeadError::ConnectionOptions),
                 Meaning::TransferEncoding => return Err(HeadError::TransferEncoding),
                 Meaning::ContentLength => {
@@ -193,6 +218,10 @@ impl RequestView for Request {
             return Some(self.authority.as_bytes());
         }
         self.fields.get(name).map(HeaderValue::as_bytes)
+    }
+
+    fn claimed(&self, name: &str) -> Option<&[u8]> {
+        self.claims.get(name).map(HeaderValue::as_bytes)
     }
 
     fn query(&self) -> Option<&str> {

@@ -43,7 +43,7 @@ impl Response {
         let mut fields = HeaderMap::new();
         for (name, value) in &headers {
             match Meaning::of(name.as_str().as_bytes()) {
-                Meaning::EndToEnd | Meaning::Forwarded | Meaning::Host | Meaning::Expect => {
+                Meaning::EndToEnd | Meaning::Forwarded | Meaning::Host | Meaning::Expect | Meaning::Trace => {
                     fields.append(name.clone(), value.clone());
                 }
                 // It may be repeated (RFC 9110 section 8.6), and the codec has compared them.

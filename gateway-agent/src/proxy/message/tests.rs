@@ -8,9 +8,17 @@ use super::encode::{request_to_h1, request_to_h2};
 use super::{Request, fields};
 use crate::proxy::h1::encode::Forwarded;
 use crate::proxy::h1::{Framing, HeadError, RequestHead, Scanner};
-use crate::snapshot::{HeaderChanges, RequestView as _, Rewrite};
+use crate::snapshot::{ForwardedStyle, HeaderChanges, RequestView as _, Rewrite};
 
-const FORWARDED: Forwarded<'_> = Forwarded { client: "192.0.2.7", proto: "https", local: "192.0.2.1:443" };
+const FORWARDED: Forwarded<'_> = Forwarded {
+    client: "192.0.2.7",
+    proto: "https",
+    port: 443,
+    local: "192.0.2.1:443",
+    request_id: "id",
+    style: ForwardedStyle::XForwarded,
+    is_trusted: false,
+};
 
 fn parts(method: &str, uri: &str, headers: &[(&str, &str)]) -> http::request::Parts {
     let mut request = http::Request::builder().method(method).uri(uri).body(()).unwrap();
@@ -39,7 +47,7 @@ fn request_of_h2_is_one_request_of_h1() {
     assert_eq!(request.framing, Framing::Chunked);
     let expected = "PUT /a/b?q=%20 HTTP/1.1\r\nhost: A.example:443\r\nx-a: 1\r\nx-a: 2\r\ncookie: a=b; c=d\r\n\
         x-forwarded-for: 192.0.2.7\r\nx-forwarded-proto: https\r\nx-forwarded-host: A.example:443\r\n\
-        transfer-encoding: chunked\r\n\r\n";
+        x-forwarded-port: 443\r\nx-request-id: id\r\ntransfer-encoding: chunked\r\n\r\n";
     assert_eq!(to_h1(&request, &HeaderChanges::default()), expected);
 }
 
@@ -53,7 +61,13 @@ fn request_of_h1_is_one_request_of_h2() {
     let sent = request_to_h2(&request, FORWARDED, (&Rewrite::default(), &[]), Scheme::HTTP).unwrap();
     assert_eq!(sent.uri(), "http://a.example:81/x?y");
     let names: Vec<&str> = sent.headers().keys().map(HeaderName::as_str).collect();
-    assert_eq!(names, ["x-a", "x-forwarded-for", "x-forwarded-proto", "x-forwarded-host"]);
+    let said =
+        ["x-forwarded-for", "x-forwarded-proto", "x-forwarded-host", "x-forwarded-port", "x-request-id"];
+    assert_eq!(names, [&["x-a"][..], &said].concat());
+    // Of a trusted client.
+    let trusted = Forwarded { is_trusted: true, style: ForwardedStyle::Forwarded, ..FORWARDED };
+    let sent = request_to_h2(&request, trusted, (&Rewrite::default(), &[]), Scheme::HTTP).unwrap();
+    assert_eq!(sent.headers()["forwarded"], "for=6, for=192.0.2.7;host=\"a.example:81\";proto=https");
 }
 
 #[test]
@@ -144,7 +158,7 @@ proptest! {
         let framing = if request.framing == Framing::Length(0) { Framing::None } else { request.framing };
         prop_assert_eq!(head.framing, framing);
         prop_assert!(head.keep_alive && head.upgrade.is_none());
-        prop_assert_eq!(view.header("x-forwarded-for"), Some(&b"192.0.2.7"[..]));
+        prop_assert_eq!(view.claimed("x-forwarded-for"), Some(&b"192.0.2.7"[..]));
         // And once more into HTTP/2 it is the same.
         let again = Request::of_h1(&head, &out).unwrap();
         prop_assert_eq!((again.host(), again.path(), again.framing), (request.host(), request.path(), framing));

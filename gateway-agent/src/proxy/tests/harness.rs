@@ -70,6 +70,7 @@ impl Harness {
             steering: None,
             seed: 1,
             timeouts: Timeouts::default(),
+            access_log: Default::default(),
         };
         let proxy = start(config, &publisher).expect("proxy starts");
         Self { proxy, publisher, drain, metrics, revision: 0 }
@@ -407,5 +408,13 @@ fn http_listener(
     let mut hosts = HostTable::default();
     hosts.insert(None, Arc::new(VirtualHost::new(vec![every])));
     let grpc = HostTable::default();
-    HttpVirtualListener { name, port: key.port.get(), scheme, client_certificate, hosts, grpc }
+    HttpVirtualListener {
+        name,
+        port: key.port.get(),
+        scheme,
+        client_certificate,
+        provenance: Arc::default(),
+        hosts,
+        grpc,
+    }
 }

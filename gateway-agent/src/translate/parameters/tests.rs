@@ -4,9 +4,11 @@ use std::sync::Arc;
 
 use expect_test::expect_file;
 
+use super::provenance::PROVENANCE;
 use super::{Parameters, SERVICE, read_map, tables};
 use crate::provision::service::ServiceSettings;
 use crate::provision::{AddressProvider, ServiceDefaults};
+use crate::snapshot::{ForwardedStyle, Provenance};
 use crate::store::objects::{ConfigMap, ServiceType};
 
 fn read(data: &[(&str, &str)]) -> Result<ServiceSettings, String> {
@@ -41,11 +43,24 @@ the client asked for. With what cannot be had the reference is not resolved and 
 GRPCRoutes, whose connections to backends are shared by clients (there are header fields), and ports of UDP in the list.
 ";
 
+const WHERE_FROM: &str = "\
+Nothing that a client says of where its request comes from is believed, unless it is trusted. By default `X-Forwarded-For`,
+`-Proto`, `-Host` and `-Port` say what the agent saw itself, in the place of all that the client said: any other
+`X-Forwarded-*`, `Forwarded` and `X-Real-IP` are removed, and routes do not match them. What a trusted client says is added
+to (`X-Forwarded-For`, `Forwarded`) or passed on; of a style that is not chosen nothing is ever passed on. Filters of routes
+come behind and may change all of it.
+
+`X-Request-Id` is that of a trusted client (up to 128 letters, digits and `-._~+/=:@`), else a new one of 32 hexadecimal
+digits; servers get it, and the access log has it. `traceparent` and `tracestate` are passed on as they came: the agent makes
+no spans. One that is not as the W3C's Recommendation of 2021 has it is removed, with its `tracestate`, as are those of
+clients that are not trusted.
+";
+
 #[test]
 fn page_for_users_has_the_tables() {
-    let [service, serving] = tables();
+    let [service, serving, provenance] = tables();
     let page = format!(
-        "<!-- Made from the table in gateway-agent/src/translate/parameters.rs by its test. -->\n\
+        "<!-- Made from the tables in gateway-agent/src/translate/parameters.rs by its test. -->\n\
          # Parameters of a Gateway\n\n\
          `spec.infrastructure.parametersRef` names a ConfigMap in the Gateway's namespace. An unknown key, a value that a key\n\
          cannot have and a ConfigMap that does not exist make the Gateway `Accepted=False` for the reason\n\
@@ -54,7 +69,9 @@ fn page_for_users_has_the_tables() {
          These say what Service is made for the Gateway, so they act with `--address-provider service`. A Service that exists\n\
          is left as it is until the parameters are valid again.\n\n{service}\n\
          ## Serving\n\n\
-         These act whoever gives the Gateway its addresses. A Gateway whose parameters are not valid is not served.\n\n{serving}\n{PROXY_PROTOCOL}",
+         These act whoever gives the Gateway its addresses. A Gateway whose parameters are not valid is not served.\n\n{serving}\n{PROXY_PROTOCOL}\n\
+         ## Where requests come from\n\n\
+         These act whoever gives the Gateway its addresses, at its HTTP and HTTPS listeners.\n\n{provenance}\n{WHERE_FROM}",
     );
     expect_file!["../../../../deploy/parameters.md"].assert_eq(&page);
 }
@@ -160,6 +177,42 @@ fn bad_value_of_the_proxy_protocol_is_refused_with_its_key() {
         ("proxyProtocolSources", ""),
         ("proxyProtocolSources", "192.0.2.1"),
         ("proxyProtocolSources", "all"),
+    ] {
+        let error = read_for(&[(key, value)], &AddressProvider::Host).unwrap_err();
+        assert!(error.starts_with(&format!("key {key}: {value:?} is not valid: ")), "{error}");
+    }
+}
+
+#[test]
+fn what_is_believed_and_said_of_where_requests_come_from_is_read_whoever_gives_the_addresses() {
+    let examples = [
+        ("forwardedHeaders", "Both"),
+        ("requestIdInAnswers", "true"),
+        ("traceContext", "AllClients"),
+        ("trustedClients", "10.1.2.3/8, 2001:db8::/32 192.0.2.1"),
+    ];
+    let keys: Vec<&str> = PROVENANCE.iter().map(|parameter| parameter.key).collect();
+    assert_eq!(keys, examples.map(|(key, _)| key));
+    let read = read_for(&examples, &AddressProvider::Host).unwrap().provenance;
+    let trusted: Vec<String> = read.trusted.iter().map(ToString::to_string).collect();
+    assert_eq!(trusted, ["10.0.0.0/8", "2001:db8::/32", "192.0.2.1/32"]);
+    assert_eq!(read.style, ForwardedStyle::Both);
+    assert!(read.tells_request_id && read.keeps_all_traces);
+    assert!(read.trusts("10.9.9.9".parse().unwrap()) && !read.trusts("192.0.2.2".parse().unwrap()));
+    let nobody = read_for(&[], &AddressProvider::Host).unwrap().provenance;
+    assert_eq!(nobody, Provenance::default());
+    assert!(!nobody.trusts("127.0.0.1".parse().unwrap()) && nobody.style == ForwardedStyle::XForwarded);
+}
+
+#[test]
+fn bad_value_of_where_requests_come_from_is_refused_with_its_key() {
+    for (key, value) in [
+        ("forwardedHeaders", "x-forwarded"),
+        ("requestIdInAnswers", "yes"),
+        ("traceContext", ""),
+        ("trustedClients", "10.0.0.0/33"),
+        ("trustedClients", "example.com"),
+        ("trustedClients", ""),
     ] {
         let error = read_for(&[(key, value)], &AddressProvider::Host).unwrap_err();
         assert!(error.starts_with(&format!("key {key}: {value:?} is not valid: ")), "{error}");

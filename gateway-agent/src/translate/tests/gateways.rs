@@ -4,6 +4,7 @@ use serde_json::{Value, json};
 
 use super::scenario::{config, http_route, run, run_with};
 use crate::api::Object;
+use crate::snapshot::{ForwardedStyle, Provenance};
 use crate::store::testing::{gateway, object, with_spec};
 
 fn http() -> Value {
@@ -66,6 +67,22 @@ fn parameters_must_be_an_existing_config_map_with_known_keys() {
     assert!(absent.starts_with("False/InvalidParameters") && absent.contains("does not exist"), "{absent}");
     let kind = json!({"group": "example.com", "kind": "Tuning", "name": "p"});
     assert!(with_parameters(kind, Vec::new()).starts_with("False/InvalidParameters"));
+}
+
+#[test]
+fn whom_a_gateway_trusts_holds_for_its_listeners_and_no_others() {
+    let map = object(
+        json!({"apiVersion": "v1", "kind": "ConfigMap", "metadata": {"name": "p", "namespace": "default"},
+        "data": {"trustedClients": "10.0.0.0/8", "forwardedHeaders": "Both"}}),
+    );
+    let spec = json!({"gatewayClassName": "gateway-agent", "listeners": http(),
+        "infrastructure": {"parametersRef": {"group": "", "kind": "ConfigMap", "name": "p"}}});
+    let other = gateway("other", json!([{"name": "http", "protocol": "HTTP", "port": 81}]));
+    let done = run(&[with_spec("Gateway", "gw", spec), other, map]);
+    let provenance = |entry: &str| done.http(entry).listeners.lookup("a").unwrap().provenance.clone();
+    let own = provenance("tcp/*:80");
+    assert!(own.trusts("10.1.1.1".parse().unwrap()) && own.style == ForwardedStyle::Both);
+    assert_eq!(*provenance("tcp/*:81"), Provenance::default());
 }
 
 #[test]

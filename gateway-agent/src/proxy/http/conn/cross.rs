@@ -9,13 +9,12 @@ use super::super::error::{Kind, ProxyError};
 use super::super::exchange::{self, Report};
 use super::super::forward::{self, Job};
 use super::super::h1_client::H1Client;
+use super::super::record::Ends;
 use super::super::tunnel::Moved;
 use super::super::worker::Parts;
 use super::{Connection, Next};
 use crate::metrics::RouteCells;
-use crate::proxy::h1::encode::Forwarded;
 use crate::proxy::message::{Request, fields};
-use crate::snapshot::Scheme;
 
 impl Connection<'_> {
     /// The request as a value, while its head is in the buffer.
@@ -37,9 +36,9 @@ impl Connection<'_> {
         // Made anew from the message.
         parts.copies.clear();
         let own = fields::lines(&parts.own_lines);
-        let scheme = if self.server_name.is_some() { Scheme::Https } else { Scheme::Http };
-        let forwarded =
-            Forwarded { client: &self.client_text, proto: scheme.as_str(), local: &self.local_text };
+        let scheme = self.scheme().as_str();
+        let ends = Ends { client: &self.client_text, local: &self.local_text, scheme };
+        let forwarded = target.forwarded(ends, &parts.identity);
         let exchange = exchange::Client {
             stream: &mut self.client,
             buffer: &mut self.buffer,
@@ -49,7 +48,8 @@ impl Connection<'_> {
         let mut client = H1Client::new(exchange, &parts.request, &mut parts.response_out, shared);
         let timer = &self.timer;
         timer.limit(Limit::Request, target.rule.timeouts.request);
-        let job = Job { worker: &worker, target, request, forwarded, own: &own, timer, cells };
+        let trail = &parts.record.trail;
+        let job = Job { worker: &worker, target, request, forwarded, own: &own, timer, cells, trail };
         let (end, crossed) = forward::send(&mut client, job).await;
         let report = Report {
             status: crossed.status,
@@ -67,6 +67,7 @@ impl Connection<'_> {
             persistence: client.persistence(),
         };
         drop(client);
+        parts.record.grpc_answered(crossed.grpc_status.filter(|_| request.is_grpc));
         match end {
             Ok(()) => self.finish(report, parts, cells),
             // Interim heads were sent: the answer of the proxy follows them, and nothing after that.

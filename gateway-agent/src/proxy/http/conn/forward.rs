@@ -161,9 +161,10 @@ impl Connection<'_> {
         }
         let outcome = loop {
             match self.attempt(&worker, target, &mut attempts, parts, cells).await {
-                Step::Again => {}
+                Step::Again => parts.record.trail.retried(),
                 Step::Later => {
                     cells.retries.add(1);
+                    parts.record.trail.retried();
                     if let Err(error) = self.pause(&attempts.tries).await {
                         break Outcome::Failed(error, None);
                     }
@@ -206,8 +207,13 @@ impl Connection<'_> {
         let connected = upstream::connect(worker, asked, &mut attempts.tried, how, &self.timer, cells).await;
         let mut upstream = match connected {
             Ok(upstream) => upstream,
-            Err(error) => return attempts.after_refusal(error, worker),
+            Err(error) => {
+                let tried_last = attempts.tried.last().and_then(|index| set.addresses.get(*index));
+                parts.record.trail.went_to(tried_last);
+                return attempts.after_refusal(error, worker);
+            }
         };
+        parts.record.trail.went_to(set.addresses.get(upstream.index));
         let (end, report) = self.exchange(&mut upstream.stream, target, attempts, parts, cells).await;
         let index = upstream.index;
         upstream.tell(match end {
@@ -308,7 +314,7 @@ impl Connection<'_> {
         .await
     }
 
-    pub(super) fn finish(&self, report: Report, parts: &Parts, cells: &RouteCells) -> Next {
+    pub(super) fn finish(&self, report: Report, parts: &mut Parts, cells: &RouteCells) -> Next {
         self.count(report.status.unwrap_or(0), parts, Some(cells), report.moved);
         match report.persistence {
             Persistence::Implied | Persistence::KeepAlive => Next::Request,
@@ -325,6 +331,7 @@ impl Connection<'_> {
         parts: &mut Parts,
         cells: &RouteCells,
     ) -> Next {
+        parts.record.failed(error);
         if report.status.is_none() {
             return self.fail(error, parts, cells, Before::of(report)).await;
         }
@@ -339,6 +346,7 @@ impl Connection<'_> {
         cells: &RouteCells,
         before: Before,
     ) -> Next {
+        parts.record.failed(error);
         let Some(status) = error.status() else {
             self.count(0, parts, Some(cells), Moved::default());
             return Next::Close;
@@ -363,6 +371,7 @@ impl Connection<'_> {
             &self.worker.buffers,
         )
         .await;
+        parts.record.answered(0, moved);
         self.count_bytes(Some(cells), moved);
     }
 }

@@ -7,7 +7,7 @@ use std::time::Duration;
 
 use tokio::io::AsyncWrite;
 
-use super::super::error::ProxyError;
+use super::super::error::{Kind, ProxyError};
 use super::super::exchange::Report;
 use super::super::limits::{BODY_STALL_TIMEOUT, LINGER_BYTES_MAX, LINGER_TIMEOUT};
 use super::super::pump::Pump;
@@ -69,10 +69,13 @@ impl Connection<'_> {
         if let Some(cells) = &self.cells {
             cells.unrouted.add(1);
         }
+        parts.record.failed(error);
+        let n_received = self.buffer.data().len() as u64;
         let Some(status) = error.status() else { return Next::Close };
         parts.response_out.clear();
         respond::append(status, MethodKind::Other, Persistence::Close, &[], &mut parts.response_out);
         self.write_out(parts, 0).await;
+        parts.record.answered(status, Moved { n_received, n_sent: parts.response_out.len() as u64 });
         Next::Linger
     }
 
@@ -101,6 +104,9 @@ impl Connection<'_> {
         let Parts { request, own_lines, response_out, .. } = &mut *parts;
         respond::append(status, request.method_kind, persistence, own_lines, response_out);
         let is_written = self.write_out(parts, n_head_written).await;
+        if !is_written {
+            parts.record.failed(ProxyError::downstream(Kind::Closed));
+        }
         let n_sent = parts.response_out.len() as u64;
         self.count(status, parts, cells, Moved { n_received: 0, n_sent });
         match persistence {
@@ -127,8 +133,11 @@ impl Connection<'_> {
 
     /// One request ends with `status`; 0: without an answer. `moved`: all that was sent, and of what was received
     /// the body.
-    pub(super) fn count(&self, status: u16, parts: &Parts, cells: Option<&RouteCells>, moved: Moved) {
+    pub(super) fn count(&self, status: u16, parts: &mut Parts, cells: Option<&RouteCells>, moved: Moved) {
+        let n_received = parts.n_head as u64 + moved.n_received;
+        parts.record.answered(status, Moved { n_received, ..moved });
         if let Some(cells) = cells {
+            cells.durations.observe(parts.record.elapsed());
             let class = usize::from(status / 100);
             cells.requests.get(class).unwrap_or(&cells.requests[0]).add(1);
             cells.received_bytes.add(parts.n_head as u64);

@@ -3,21 +3,22 @@
 use std::ops::Range;
 
 use super::super::decision::{self, Decision, Routed, Target, Version};
+use super::super::identity::Kept;
 use super::super::mirror::Copy;
 use super::super::redirect;
 use super::super::table::Table;
 use super::super::worker::Parts;
 use super::Connection;
-use crate::proxy::h1::encode::{self, Forwarded};
+use crate::proxy::h1::encode;
 use crate::proxy::h1::request::Asked;
-use crate::snapshot::{Filters, Scheme};
+use crate::snapshot::Filters;
 
 impl Connection<'_> {
     pub(super) fn route<'t>(&mut self, table: &'t Table, parts: &Parts, place: Range<usize>) -> Routed<'t> {
         let head = self.buffer.data().get(place).unwrap_or_default();
         let view = parts.request.view(head);
-        let routed =
-            decision::route(table, self.server_name.as_deref(), parts.request.host(), (&view, Version::H1));
+        let client = (self.client_address, self.server_name.as_deref());
+        let routed = decision::route(table, client, parts.request.host(), (&view, Version::H1));
         if self.cells.is_none() {
             self.count_connection(table, routed.listener);
         }
@@ -35,11 +36,16 @@ impl Connection<'_> {
         parts.own_lines.clear();
         parts.copies.clear();
         parts.n_head = place.len();
+        self.identify(routed, parts, place.clone());
+        parts.record.routed(routed.listener.map(|listener| &listener.name), routed.rule.map(|rule| &**rule));
         if parts.request.asked == Asked::Server {
             return Decision::Answer(200);
         }
         if let (None, Some(cells)) = (routed.rule, &self.cells) {
             cells.unrouted.add(1);
+        }
+        if let Some(error) = routed.failure() {
+            parts.record.failed(error);
         }
         let head = self.buffer.data().get(place).unwrap_or_default();
         let Parts { request, own_lines, .. } = &mut *parts;
@@ -60,11 +66,35 @@ impl Connection<'_> {
         decision
     }
 
+    /// By what the request is known from here on.
+    fn identify(&self, routed: Routed<'_>, parts: &mut Parts, place: Range<usize>) {
+        let head = self.buffer.data().get(place).unwrap_or_default();
+        let Parts { request, identity, record, own_lines, .. } = parts;
+        identity.is_trusted = routed.is_trusted;
+        identity.is_told = routed.tells_request_id();
+        let mut ids = self.worker.ids.get();
+        identity.set_request_id(request.values(head, "x-request-id"), &mut ids);
+        self.worker.ids.set(ids);
+        identity.forget_trace();
+        if request.has_trace {
+            let (parents, states) = (request.values(head, "traceparent"), request.values(head, "tracestate"));
+            let kept = identity.set_trace(routed.keeps_trace(), parents, states);
+            if kept != Kept::Whole {
+                request.withhold(head, "tracestate");
+            }
+            if kept == Kept::Nothing {
+                request.withhold(head, "traceparent");
+            }
+        }
+        if identity.is_told {
+            encode::field(own_lines, "X-Request-Id", identity.request_id().as_bytes());
+        }
+        record.known(identity);
+    }
+
     fn prepare(&self, target: &Target<'_>, parts: &mut Parts, head: &[u8]) {
-        let Parts { request, request_out, copies, .. } = parts;
-        let scheme = if self.server_name.is_some() { Scheme::Https } else { Scheme::Http };
-        let forwarded =
-            Forwarded { client: &self.client_text, proto: scheme.as_str(), local: &self.local_text };
+        let Parts { request, request_out, copies, identity, .. } = parts;
+        let forwarded = target.forwarded(self.ends(), identity);
         let encode = |filters: &Filters, out: &mut Vec<u8>| {
             encode::request(request, head, forwarded, (&filters.rewrite, &filters.headers.request), out);
         };

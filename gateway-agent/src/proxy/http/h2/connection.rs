@@ -2,6 +2,7 @@
 
 use std::cell::{Cell, RefCell};
 use std::future::poll_fn;
+use std::net::IpAddr;
 use std::rc::Rc;
 use std::sync::Arc;
 use std::task::{Context, Poll};
@@ -44,6 +45,7 @@ pub(in super::super) struct About {
     pub(in super::super) key: ListenerKey,
     /// Of the TLS handshake, empty where the client named none; absent in cleartext.
     pub(in super::super) server_name: Option<String>,
+    pub(in super::super) client_address: IpAddr,
     pub(in super::super) client_text: String,
     pub(in super::super) local_text: String,
 }

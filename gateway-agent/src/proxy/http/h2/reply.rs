@@ -14,7 +14,7 @@ use super::super::limits::BODY_STALL_TIMEOUT;
 use super::super::relay::Sink as _;
 use super::super::respond;
 use super::super::tunnel::Moved;
-use super::stream::{Ended, Stream};
+use super::stream::{Ended, Stream, X_REQUEST_ID};
 use crate::metrics::RouteCells;
 use crate::proxy::message::Response;
 use crate::proxy::message::grpc::{self, Code};
@@ -31,6 +31,7 @@ impl Stream {
         if let Some(cells) = &*shared.cells.borrow() {
             cells.unrouted.add(1);
         }
+        self.record.failed(error);
         match error.status() {
             Some(status) => self.answer(status, HeaderMap::new(), None).await,
             None => {
@@ -48,38 +49,55 @@ impl Stream {
         cells: Option<&RouteCells>,
     ) -> Ended {
         let (head, body) = if self.is_grpc && status >= 400 {
-            (grpc::trailers_only(Code::of_status(status), respond::reason(status)), Bytes::new())
+            let code = Code::of_status(status);
+            self.record.grpc_answered(Some(code.number()));
+            let mut head = grpc::trailers_only(code, respond::reason(status));
+            if let Some(id) = self.own.get(X_REQUEST_ID) {
+                head.fields.insert(X_REQUEST_ID, id.clone());
+            }
+            (head, Bytes::new())
         } else {
             let mut fields = fields;
             fields.extend(self.own.iter().map(|(name, value)| (name.clone(), value.clone())));
             plain(status, fields, self.is_head)
         };
-        let n_sent = (head.size() + body.len()) as u64;
+        let moved = Moved { n_received: self.n_head as u64, n_sent: (head.size() + body.len()) as u64 };
+        // As the client sees it, unlike what is counted.
+        let status_sent = head.status.as_u16();
         let is_sent = self.send_own(head, body).await;
-        self.count(status, cells, Moved { n_received: self.n_head as u64, n_sent });
+        if !is_sent {
+            self.record.failed(ProxyError::downstream(Kind::Closed));
+        }
+        self.record.answered(status_sent, moved);
+        self.count(status, cells, moved);
         if is_sent { Ended::Served } else { Ended::Cancelled }
     }
 
     /// The exchange failed: an answer where the client has not begun to get one, else an end it cannot mistake.
     pub(super) async fn broken(&mut self, error: ProxyError, report: Report, cells: &RouteCells) -> Ended {
+        self.record.failed(error);
         let is_gone =
             error.source == Source::Downstream && matches!(error.kind, Kind::Closed | Kind::Refused);
         let Some(status) = report.status else {
             return match error.status() {
                 Some(status) => self.answer(status, HeaderMap::new(), Some(cells)).await,
                 None => {
+                    self.record.answered(0, report.moved);
                     self.count(0, Some(cells), report.moved);
                     self.client.reset(Reason::INTERNAL_ERROR);
                     if is_gone { Ended::Cancelled } else { Ended::Served }
                 }
             };
         };
+        self.record.answered(status, report.moved);
         self.count(status, Some(cells), report.moved);
         // A call of gRPC ends by its status, or it would look as if the network had failed.
         let code = Code::of_status(error.status().unwrap_or(502));
         let is_said =
             self.is_grpc && !is_gone && self.client.end_with(grpc::trailers(code, "upstream failed"));
-        if !is_said {
+        if is_said {
+            self.record.grpc_answered(Some(code.number()));
+        } else {
             self.client.reset(Reason::INTERNAL_ERROR);
         }
         if is_gone { Ended::Cancelled } else { Ended::Served }
@@ -88,6 +106,7 @@ impl Stream {
     /// One request ends with `status`; 0: without an answer. What the listener has moved is counted by the connection.
     pub(super) fn count(&self, status: u16, cells: Option<&RouteCells>, moved: Moved) {
         if let Some(cells) = cells {
+            cells.durations.observe(self.record.elapsed());
             let class = usize::from(status / 100);
             cells.requests.get(class).unwrap_or(&cells.requests[0]).add(1);
             cells.received_bytes.add(moved.n_received);

@@ -16,7 +16,7 @@ type Call = (Request<RecvStream>, SendResponse<Bytes>);
 
 /// A server of HTTP/2 in clear, each of whose requests runs `script` with its number. Gives its address and the number of
 /// its connections.
-async fn h2c<F: Future<Output = ()> + 'static>(
+pub(super) async fn h2c<F: Future<Output = ()> + 'static>(
     build: impl Fn(&mut Builder) + 'static,
     script: impl Fn(Call, usize) -> F + 'static,
 ) -> (SocketAddr, Rc<Cell<usize>>) {
@@ -41,14 +41,14 @@ async fn h2c<F: Future<Output = ()> + 'static>(
     (address, n_connections)
 }
 
-/// One that answers with what it was asked: target, fields, body and trailers, as text.
-async fn mirror() -> (SocketAddr, Rc<Cell<usize>>) {
+/// One that answers with what it was asked: target, fields (but the request's id), body and trailers, as text.
+pub(super) async fn mirror() -> (SocketAddr, Rc<Cell<usize>>) {
     h2c(
         |_| {},
         |(request, mut respond), _| async move {
             let (head, body) = request.into_parts();
             let mut text = format!("{} {}\n", head.method, head.uri);
-            for (name, value) in &head.headers {
+            for (name, value) in head.headers.iter().filter(|(name, _)| *name != "x-request-id") {
                 text.push_str(&format!("{name}: {}\n", value.to_str().unwrap()));
             }
             let Ok((body, trailers)) = http2::read_body(body).await else { return };
@@ -74,12 +74,12 @@ fn set(addresses: &[SocketAddr]) -> HttpAction {
     HttpAction::Forward(Split::new(vec![WeightedBackend::new(1, Backend::Endpoints(Arc::new(set)))]))
 }
 
-fn route_to(lab: &Lab, addresses: &[SocketAddr]) {
+pub(super) fn route_to(lab: &Lab, addresses: &[SocketAddr]) {
     lab.publish(None, vec![prefix("", set(addresses))]);
 }
 
 /// A call of gRPC.
-fn call(path: &str) -> Request<()> {
+pub(super) fn call(path: &str) -> Request<()> {
     post(path).header("content-type", "application/grpc").header("te", "trailers").body(()).unwrap()
 }
 
@@ -105,7 +105,8 @@ fn request_passes_from_h2_to_h2_with_all_that_is_end_to_end() {
         body.send_trailers(trailers).unwrap();
         let (_, text, trailers) = read(response).await.unwrap();
         let expected = "POST http://a.example/a.B/M?q\ncontent-type: application/grpc\n\
-            x-forwarded-for: 127.0.0.1\nx-forwarded-proto: http\nx-forwarded-host: a.example\nte: trailers\n\
+            x-forwarded-for: 127.0.0.1\nx-forwarded-proto: http\nx-forwarded-host: a.example\n\
+            x-forwarded-port: 80\nte: trailers\n\
             hello\nx-up= 2";
         assert_eq!(text, expected);
         assert_eq!(trailers.unwrap()["x-end"], "1");
@@ -241,7 +242,7 @@ fn request_of_h1_reaches_a_server_of_h2() {
                 .await
                 .unwrap();
             let body = "POST http://a/a?b\nx-a: 1\nx-forwarded-for: 127.0.0.1\nx-forwarded-proto: http\n\
-                x-forwarded-host: a\nhello\nx-up= 2";
+                x-forwarded-host: a\nx-forwarded-port: 80\nhello\nx-up= 2";
             let length = body.len();
             expect(
                 &mut client,

@@ -20,9 +20,9 @@ fn request_and_answer_pass_with_only_the_named_changes() {
             .unwrap();
         expect(&mut client, "HTTP/1.1 201 Created\r\nX-A: b\r\nContent-Length: 3\r\n\r\nabc").await;
         assert_eq!(
-            requests.borrow()[0],
+            without_id(&requests.borrow()[0]),
             "PUT /p?q=1 HTTP/1.1\r\nhost: A:80\r\nX-B: c\r\nContent-Length: 2\r\nX-Forwarded-For: 127.0.0.1\r\n\
-             X-Forwarded-Proto: http\r\nX-Forwarded-Host: A:80\r\n\r\nhi"
+             X-Forwarded-Proto: http\r\nX-Forwarded-Host: A:80\r\nX-Forwarded-Port: 80\r\n\r\nhi"
         );
     });
 }
@@ -247,6 +247,7 @@ fn cells_count_requests_by_class_and_bytes_of_the_client() {
         let route = lab.worker.tables.borrow().route_cells(&table, &host.matches()[0].rule);
         let listener = lab.worker.tables.borrow().listener_cells(&table, None).unwrap();
         until(|| route.requests[2].value() == 1).await;
+        assert_eq!(route.durations.count(), 1);
         assert_eq!(route.sent_bytes.value(), OK.len() as u64);
         assert_eq!(listener.received_bytes.value(), GET.len() as u64);
         assert_eq!(listener.sent_bytes.value(), OK.len() as u64);
