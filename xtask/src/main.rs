@@ -84,3 +84,14 @@ fn main() -> ExitCode {
         }
     }
 }
+
+#[cfg(test)]
+mod tests {
+    use clap::CommandFactory as _;
+
+    /// What flattened options make ambiguous is seen when the command is run, and only then.
+    #[test]
+    fn the_command_line_contradicts_itself_nowhere() {
+        super::Args::command().debug_assert();
+    }
+}

@@ -2,6 +2,7 @@
 
 use std::fs;
 use std::net::SocketAddr;
+use std::path::Path;
 
 use anyhow::{Context as _, Result};
 use lab::{Agent, AgentOptions, Command, Datapath, Family, Lab, Process, Shape, client, eventually};
@@ -29,10 +30,14 @@ pub(super) enum Running {
 impl Candidate {
     /// The processes whose time is the gateway's, with all their threads.
     pub(super) fn gateway(&self) -> Group {
+        Group::processes(&self.processes())
+    }
+
+    pub(super) fn processes(&self) -> Vec<i32> {
         match &self.running {
-            Running::Agent(agent) => Group::processes(&agent.process().tree()),
-            Running::Peer(process) => Group::processes(&process.tree()),
-            Running::Kernel => Group::default(),
+            Running::Agent(agent) => agent.process().tree(),
+            Running::Peer(process) => process.tree(),
+            Running::Kernel => Vec::new(),
         }
     }
 }
@@ -51,17 +56,22 @@ pub(super) fn network() -> Result<Lab> {
     Ok(lab)
 }
 
-/// The agent with one worker, on the gateway's cpu.
-pub(super) fn agent(lab: &Lab, datapath: Datapath) -> Result<Running> {
-    let is_named = std::env::var_os("GATEWAY_AGENT_BIN").is_some();
-    let release = crate::command::target_dir().join("release/gateway-agent");
+/// The agent with one worker, on the gateway's cpu, ready.
+pub(super) fn agent(lab: &Lab, datapath: Datapath, binary: &Path) -> Result<Running> {
+    let agent = launch_agent(lab, datapath, binary)?;
+    agent.wait_ready()?;
+    Ok(Running::Agent(agent))
+}
+
+/// The same, whether it is ready or not: of ten thousand routes an unoptimised build reads for half a minute.
+pub(super) fn launch_agent(lab: &Lab, datapath: Datapath, binary: &Path) -> Result<Agent> {
     let options = AgentOptions {
-        binary: if is_named { None } else { Some(release) },
+        binary: Some(binary.to_owned()),
         workers: 1,
         cpu: Some(GATEWAY_CPU),
         ..AgentOptions::new(datapath)
     };
-    Ok(Running::Agent(Agent::start(lab, &options.extra(["--log-level", "warn"]))?))
+    Agent::launch(lab, &options.extra(["--log-level", "warn"]))
 }
 
 /// nginx as one process, in the gateway's namespace or in the backend's.
@@ -78,6 +88,8 @@ pub(super) fn nginx(lab: &Lab, role: &str, body: &str) -> Result<Process> {
     );
     fs::write(&configuration, text)?;
     let netns = if role == "backend" { lab.backend(1) } else { lab.gateway() };
+    let (prefix, file) = (folder.to_string_lossy(), configuration.to_string_lossy());
+    netns.output(&nginx.to_string_lossy(), &["-t", "-q", "-p", &prefix, "-e", "stderr", "-c", &file])?;
     Command::new(role, nginx)
         .args(["-p".as_ref(), folder.as_os_str(), "-e".as_ref(), "stderr".as_ref()])
         .args(["-c".as_ref(), configuration.as_os_str()])
@@ -95,6 +107,8 @@ pub(super) fn haproxy(lab: &Lab, body: &str) -> Result<Process> {
          timeout server 60s\n{body}"
     );
     fs::write(&configuration, text)?;
+    let check = ["-c", "-q", "-f", &configuration.to_string_lossy()];
+    lab.gateway().output(&haproxy.to_string_lossy(), &check)?;
     Command::new("haproxy", haproxy)
         .args(["-db".as_ref(), "-f".as_ref(), configuration.as_os_str()])
         .netns(lab.gateway())

@@ -26,10 +26,8 @@ impl Figure {
         Self { what: what.to_owned(), routes, candidate: candidate.to_owned(), unit, samples }
     }
 
-    /// The smallest sample that this share of all is not above.
     pub(super) fn percentile(&self, percent: usize) -> f64 {
-        let rank = (self.samples.len() * percent).div_ceil(100).max(1);
-        self.samples.get(rank - 1).copied().unwrap_or(f64::NAN)
+        percentile(&self.samples, percent)
     }
 
     pub(super) fn max(&self) -> f64 {
@@ -63,6 +61,12 @@ impl Figure {
 /// The heads of [`Figure::cells`].
 pub(super) const HEADS: [&str; 8] =
     ["what", "routes", "candidate", "unit", "median or value", "p99", "max", "samples"];
+
+/// The smallest of the samples, which ascend, that this share of all is not above.
+pub(super) fn percentile(samples: &[f64], percent: usize) -> f64 {
+    let rank = (samples.len() * percent).div_ceil(100).max(1);
+    samples.get(rank - 1).copied().unwrap_or(f64::NAN)
+}
 
 /// Three significant digits or whole numbers.
 fn short(value: f64) -> String {

@@ -4,6 +4,7 @@
 //! threads are the same everywhere, the difference is what lies between them.
 
 use std::net::SocketAddr;
+use std::path::Path;
 
 use anyhow::{Context as _, Result};
 use lab::{Datapath, Family, Lab, manifests};
@@ -20,7 +21,7 @@ pub(super) fn measure(plan: &Plan, report: &mut Report) -> Result<()> {
     let mut candidates = Vec::new();
     for name in ["routing", "nftables DNAT", "agent, kernel", "agent, relay"] {
         if plan.wants(name) {
-            candidates.push(start(name).context(name)?);
+            candidates.push(start(name, &plan.agent).context(name)?);
         }
     }
     for round in 0..plan.rounds {
@@ -46,7 +47,7 @@ pub(super) fn measure(plan: &Plan, report: &mut Report) -> Result<()> {
     Ok(())
 }
 
-fn start(name: &str) -> Result<(Candidate, Server)> {
+fn start(name: &str, agent: &Path) -> Result<(Candidate, Server)> {
     let lab = candidates::network()?;
     let server = Server::start(lab.backend(1), BACKEND_PORT, 0, GATEWAY_CPU)?;
     let target = SocketAddr::new(lab.backend_address(1, Family::V4), BACKEND_PORT);
@@ -64,11 +65,11 @@ fn start(name: &str) -> Result<(Candidate, Server)> {
         }
         "agent, kernel" => {
             write_manifests(&lab)?;
-            candidates::agent(&lab, Datapath::Ebpf)?
+            candidates::agent(&lab, Datapath::Ebpf, agent)?
         }
         _ => {
             write_manifests(&lab)?;
-            candidates::agent(&lab, Datapath::Userspace)?
+            candidates::agent(&lab, Datapath::Userspace, agent)?
         }
     };
     Ok((Candidate { name: name.to_owned(), lab, to, running }, server))

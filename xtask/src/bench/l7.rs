@@ -1,200 +1,241 @@
-//! HTTP/1.1: kept connections, a small body, with one route and with ten thousand.
+//! HTTP/1.1, HTTP/2, gRPC and TLS, beside nginx, HAProxy, Envoy and Traefik: CPU per request, latency at equal load,
+//! memory, and whether every answer is right.
+//!
+//! Scenario after scenario; in each, the gateways take turns. h2load and vegeta make the load, this program only counts.
 
-use std::net::SocketAddr;
+mod contender;
+mod envoy;
+mod h2load;
+mod haproxy;
+mod manifests;
+mod nginx;
+mod probe;
+mod scenario;
+mod targets;
+mod tool;
+mod traefik;
+mod vegeta;
+
+use std::collections::BTreeMap;
+use std::path::Path;
 use std::time::Duration;
 
-use anyhow::{Context as _, Result, bail, ensure};
-use lab::{Datapath, Family, Lab, Process, client, eventually, manifests};
+use anyhow::{Result, ensure};
+use clap::ValueEnum as _;
 
-use super::candidates::{self, Candidate, Running};
-use super::cpu::Group;
+use self::contender::{Contender, Peer};
+use self::scenario::{Scenario, Traffic};
+use self::vegeta::Drive;
+use super::facts::{Machine, rss_mb};
 use super::load::Outcome;
-use super::report::{Report, Row, Target};
-use super::{CLIENT_CPU, Plan};
+use super::report::Report;
+use super::{Plan, WARM_UP, wheel};
+use crate::command::{output, program};
 
-const PORT: u16 = 80;
-const BACKEND_PORT: u16 = 8080;
-const ROUTES: [usize; 2] = [1, 10_000];
+#[derive(Clone, Debug, clap::Args)]
+#[group(id = "l7")]
+pub(super) struct Options {
+    /// `l7`: measure only these gateways
+    #[arg(long, value_enum, value_delimiter = ',')]
+    peers: Vec<Peer>,
+}
 
-/// About what a small JSON answer has.
-const BODY_BYTES: usize = 110;
+impl Options {
+    pub(super) fn has_agent(&self) -> bool {
+        self.peers.is_empty() || self.peers.contains(&Peer::Agent)
+    }
+}
 
-const UNIT: &str = "µs/request";
+/// What every client offers and every server therefore chooses.
+const CIPHER: &str = "TLS_AES_128_GCM_SHA256";
+const CURVE: &str = "X25519";
 
-pub(super) fn measure(plan: &Plan, report: &mut Report) -> Result<()> {
-    lab::require_program("wrk", "wrk")?;
-    let mut candidates = Vec::new();
-    for routes in ROUTES {
-        for peer in ["agent", "nginx", "haproxy"] {
-            let name = format!("{peer}, {routes} route{}", if routes == 1 { "" } else { "s" });
-            if plan.wants(&name) {
-                candidates.push(start(&name, peer, routes).with_context(|| name.clone())?);
+/// At which latencies of new connections are measured: a handshake takes a slow gateway a millisecond of CPU.
+const CONNECTIONS_PER_SECOND: u32 = 200;
+
+/// Of what the slowest gateway can do: nobody's queue grows, whatever the noise.
+const EQUAL_SHARE: f64 = 0.5;
+
+/// The least that latencies are measured: p99 is to be more than a handful of samples.
+const PACED_LEAST: Duration = Duration::from_secs(1);
+
+/// Complaints that the report repeats; the count has them all.
+const COMPLAINTS_MAX: usize = 10;
+
+/// What a load generator got done.
+struct Done {
+    requests: f64,
+    wrong: u64,
+    /// In its own words, if any was wrong.
+    complaint: Option<String>,
+}
+
+/// What must not happen.
+#[derive(Default)]
+struct Tally {
+    /// Answers, by gateway.
+    wrong: BTreeMap<&'static str, u64>,
+    complaints: Vec<String>,
+    left_out: Vec<String>,
+}
+
+impl Tally {
+    fn count(&mut self, peer: Peer, scenario: &Scenario, done: &Done) {
+        *self.wrong.entry(peer.name()).or_default() += done.wrong;
+        if let Some(complaint) = &done.complaint {
+            eprintln!("bench: WRONG: {}, {}: {complaint}", peer.name(), scenario.name);
+            if self.complaints.len() < COMPLAINTS_MAX {
+                self.complaints.push(format!("{}, {}: {complaint}", peer.name(), scenario.name));
             }
         }
     }
-    for round in 0..plan.rounds {
-        for (candidate, backend) in &candidates {
-            eprintln!("bench: round {}: {}", round + 1, candidate.name);
-            let outcome = one(plan, candidate, backend).with_context(|| candidate.name.clone())?;
-            report.add(&candidate.name, "small requests", UNIT, outcome);
-        }
+
+    fn fault(&self) -> Option<String> {
+        let wrong: u64 = self.wrong.values().sum();
+        let left_out = self.left_out.len();
+        let is_good = wrong == 0 && left_out == 0;
+        (!is_good).then(|| format!("{wrong} wrong answers, {left_out} candidates left out: see the notes"))
     }
-    targets(report);
+
+    /// The rest of the comparison goes on without it.
+    fn leave_out(&mut self, peer: Peer, scenario: &Scenario, error: &anyhow::Error) {
+        let text = format!("{}, {}: {error:#}", peer.name(), scenario.name);
+        eprintln!("bench: LEFT OUT: {text}");
+        self.left_out.push(tool::head(&text, 8));
+    }
+}
+
+/// Whether there are scenarios of these names.
+pub(super) fn check_names(names: &[String]) -> Result<()> {
+    scenario::choose(names).map(drop)
+}
+
+pub(super) fn measure(options: &Options, plan: &Plan, report: &mut Report) -> Result<()> {
+    let scenarios = scenario::choose(&plan.only)?;
+    let chosen = |peer: &Peer| options.peers.is_empty() || options.peers.contains(peer);
+    let peers: Vec<Peer> = Peer::value_variants().iter().copied().filter(chosen).collect();
+    report.notes.push(versions(&peers, &plan.agent)?);
+    let machine = Machine::now()?;
+    let mut tally = Tally::default();
+    for scenario in scenarios {
+        compare(scenario, &peers, plan, report, &mut tally)?;
+    }
+    report.notes.push(machine.describe_since()?);
+    targets::judge(report, &tally);
     Ok(())
 }
 
-fn host(number: usize) -> String {
-    format!("h{number}.example.com")
-}
-
-fn start(name: &str, peer: &str, routes: usize) -> Result<(Candidate, Process)> {
-    let lab = candidates::network()?;
-    let body = "b".repeat(BODY_BYTES);
-    let backend = candidates::nginx(
-        &lab,
-        "backend",
-        &format!(
-            "http {{ access_log off; keepalive_requests 1000000000; server {{ listen {BACKEND_PORT}; \
-             return 200 {body}; }} }}\n"
-        ),
-    )?;
-    let target = SocketAddr::new(lab.backend_address(1, Family::V4), BACKEND_PORT);
-    let running = match peer {
-        "agent" => {
-            write_manifests(&lab, routes)?;
-            candidates::agent(&lab, Datapath::Auto)?
-        }
-        "nginx" => Running::Peer(candidates::nginx(&lab, "nginx", &nginx(target, routes))?),
-        _ => {
-            let hosts: String = (0..routes).map(|number| format!("{} web\n", host(number))).collect();
-            let map = lab.folder().join("hosts.map");
-            std::fs::write(&map, hosts)?;
-            Running::Peer(candidates::haproxy(&lab, &haproxy(target, &map.to_string_lossy()))?)
-        }
-    };
-    let to = lab.at_gateway(Family::V4, PORT);
-    let wanted = host(routes / 2);
-    eventually("requests are answered", || {
-        let status = client::get(lab.client(), to, &wanted, "/")?.status;
-        ensure!(status == 200, "status {status}");
+/// Also says early what is missing.
+fn versions(peers: &[Peer], agent: &Path) -> Result<String> {
+    let mut lines = Vec::new();
+    let mut say = |program_path: &Path, arg: &str| -> Result<()> {
+        let text = output(program("sh").args(["-c", "\"$0\" \"$1\" 2>&1"]).arg(program_path).arg(arg))?;
+        let mut words = text.lines().map(str::trim).filter(|line| !line.is_empty());
+        lines.push(words.next().unwrap_or_default().to_owned());
         Ok(())
-    })?;
-    Ok((Candidate { name: name.to_owned(), lab, to, running }, backend))
+    };
+    for peer in peers {
+        match peer {
+            Peer::Agent => say(agent, "--version")?,
+            Peer::Nginx => say(&lab::require_program("nginx", "nginx-light")?, "-v")?,
+            Peer::Haproxy => say(&lab::require_program("haproxy", "haproxy")?, "-v")?,
+            Peer::Envoy => {
+                wheel::ENVOY.fetch()?;
+            }
+            Peer::Traefik => {
+                wheel::TRAEFIK.fetch()?;
+            }
+        }
+    }
+    say(&lab::require_program("h2load", "nghttp2-client")?, "--version")?;
+    for tool in ["curl", "openssl", "nghttpd"] {
+        lab::require_program(tool, if tool == "nghttpd" { "nghttp2-server" } else { tool })?;
+    }
+    vegeta::install()?;
+    lines.push(format!("vegeta {}", vegeta::VERSION));
+    for (peer, wheel) in [(Peer::Envoy, wheel::ENVOY), (Peer::Traefik, wheel::TRAEFIK)] {
+        if peers.contains(&peer) {
+            lines.push(format!("{} {}", wheel.package, wheel.version));
+        }
+    }
+    Ok(format!("Measured: {}.", lines.join("; ")))
 }
 
-fn write_manifests(lab: &Lab, routes: usize) -> Result<()> {
-    // Files of a size that an editor opens.
-    const PER_FILE: usize = 500;
-    let folder = lab.manifests();
-    let base = manifests::gateway("gw", &[("http", "HTTP", PORT)])
-        + &manifests::service("web", "TCP", 80, BACKEND_PORT, &[lab.backend_address(1, Family::V4)]);
-    manifests::write(&folder, "gateway.yaml", &base)?;
-    for first in (0..routes).step_by(PER_FILE) {
-        let text: String = (first..routes.min(first + PER_FILE))
-            .map(|number| {
-                let hosts = [host(number)];
-                let hosts: Vec<&str> = hosts.iter().map(String::as_str).collect();
-                manifests::http_route(&format!("r{number}"), "gw", "http", &hosts, &[("", &[("web", 80, 1)])])
-            })
-            .collect();
-        manifests::write(&folder, &format!("routes-{first:05}.yaml"), &text)?;
+fn compare(
+    scenario: Scenario,
+    peers: &[Peer],
+    plan: &Plan,
+    report: &mut Report,
+    tally: &mut Tally,
+) -> Result<()> {
+    let mut contenders = Vec::new();
+    for peer in peers {
+        eprintln!("bench: {}: starting {}", scenario.name, peer.name());
+        match Contender::start(*peer, scenario, &plan.agent) {
+            Ok(contender) => contenders.push((*peer, contender)),
+            Err(error) => tally.leave_out(*peer, &scenario, &error),
+        }
+    }
+    let mut equal = None;
+    for round in 0..plan.rounds {
+        eprintln!("bench: {}: round {} of {}", scenario.name, round + 1, plan.rounds);
+        let mut outcomes = Vec::new();
+        contenders.retain(|(peer, contender)| match saturated(contender, plan.length) {
+            Ok((outcome, done)) => {
+                tally.count(*peer, &scenario, &done);
+                outcomes.push(outcome);
+                true
+            }
+            Err(error) => {
+                tally.leave_out(*peer, &scenario, &error);
+                false
+            }
+        });
+        let per_second = *equal.get_or_insert_with(|| equal_rate(&scenario, &outcomes));
+        let mut outcomes = outcomes.into_iter();
+        contenders.retain(|(peer, contender)| {
+            let mut outcome = outcomes.next().expect("there is one for each that was kept");
+            match contender.attack((plan.length / 2).max(PACED_LEAST), Drive::PerSecond(per_second)) {
+                Ok(attack) => {
+                    tally.count(*peer, &scenario, &attack.done);
+                    outcome.paced = attack.done.requests / attack.seconds;
+                    (outcome.p50_us, outcome.p99_us) = (attack.p50_us, attack.p99_us);
+                    report.add(peer.name(), scenario.name, scenario.unit(), outcome);
+                    true
+                }
+                Err(error) => {
+                    tally.leave_out(*peer, &scenario, &error);
+                    false
+                }
+            }
+        });
     }
     Ok(())
 }
 
-/// What the agent does to a request, in nginx's words: the client's address is passed on, connections are kept.
-fn nginx(target: SocketAddr, routes: usize) -> String {
-    let servers: String = (0..routes)
-        .map(|number| {
-            format!(
-                "  server {{ listen {PORT}; server_name {}; location / {{ proxy_pass http://web; }} }}\n",
-                host(number)
-            )
-        })
-        .collect();
-    format!(
-        "http {{\n  access_log off;\n  keepalive_requests 1000000000;\n  server_names_hash_max_size 65536;\n  \
-         server_names_hash_bucket_size 128;\n  proxy_http_version 1.1;\n  proxy_set_header Connection \"\";\n  \
-         proxy_set_header Host $http_host;\n  proxy_set_header X-Forwarded-For $proxy_add_x_forwarded_for;\n  \
-         proxy_set_header X-Forwarded-Proto $scheme;\n  \
-         upstream web {{ server {target}; keepalive 256; keepalive_requests 1000000000; }}\n{servers}}}\n"
-    )
-}
-
-fn haproxy(target: SocketAddr, map: &str) -> String {
-    format!(
-        "  mode http\n  option forwardfor\n  http-reuse always\nfrontend web_in\n  bind :{PORT}\n  \
-         http-request set-header X-Forwarded-Proto http\n  \
-         use_backend %[req.hdr(host),lower,map({map},none)]\nbackend web\n  server s1 {target}\nbackend none\n  \
-         http-request deny deny_status 404\n"
-    )
-}
-
-fn one(plan: &Plan, candidate: &Candidate, backend: &Process) -> Result<Outcome> {
-    wrk(candidate, Duration::from_secs(1))?;
-    let gateway = candidate.gateway();
-    let around = gateway.clone().with(Group::processes(&backend.tree())).with(Group::softirq());
-    let (gateway_before, around_before) = (gateway.micros()?, around.micros()?);
-    let before_children = children_micros()?;
-    let done = wrk(candidate, plan.length)?;
-    let own = children_micros()? - before_children;
-    Ok(Outcome {
-        gateway: (gateway.micros()? - gateway_before) / done.requests,
-        total: (around.micros()? - around_before + own) / done.requests,
-        rate: done.requests / done.seconds,
-        p50_us: done.p50_us,
-        p99_us: done.p99_us,
-    })
-}
-
-struct Done {
-    requests: f64,
-    seconds: f64,
-    p50_us: f64,
-    p99_us: f64,
-}
-
-fn wrk(candidate: &Candidate, length: Duration) -> Result<Done> {
-    let routes = if candidate.name.contains("10000") { ROUTES[1] } else { ROUTES[0] };
-    let host = format!("Host: {}", host(routes / 2));
-    let seconds = length.as_secs().max(1);
-    let text = candidate.lab.client().output(
-        "taskset",
-        &[
-            "-c",
-            &CLIENT_CPU.to_string(),
-            "wrk",
-            "-t1",
-            "-c64",
-            &format!("-d{seconds}s"),
-            "--latency",
-            "-H",
-            &host,
-            &format!("http://{}/", candidate.to),
-        ],
-    )?;
-    parse(&text).with_context(|| format!("wrk said:\n{text}"))
-}
-
-fn parse(text: &str) -> Result<Done> {
-    if text.contains("Non-2xx") || text.contains("Socket errors") {
-        bail!("requests failed");
+fn equal_rate(scenario: &Scenario, outcomes: &[Outcome]) -> f64 {
+    if scenario.traffic == Traffic::Connections {
+        return f64::from(CONNECTIONS_PER_SECOND);
     }
-    let latency = |share: &str| {
-        let line = text.lines().find(|line| line.trim_start().starts_with(share));
-        line.and_then(|line| micros(line.split_whitespace().nth(1)?)).with_context(|| format!("no {share}"))
-    };
-    let line = text.lines().find(|line| line.contains(" requests in ")).context("no count of requests")?;
-    let mut words = line.split_whitespace();
-    let requests = words.next().and_then(|word| word.parse().ok()).context("no count of requests")?;
-    let seconds = words.nth(2).and_then(|word| micros(word.trim_end_matches(','))).context("no time")? / 1e6;
-    Ok(Done { requests, seconds, p50_us: latency("50%")?, p99_us: latency("99%")? })
+    outcomes.iter().map(|outcome| outcome.rate).fold(f64::INFINITY, f64::min) * EQUAL_SHARE
 }
 
-/// `1.25ms` in microseconds.
-fn micros(text: &str) -> Option<f64> {
-    let units = [("us", 1.0), ("ms", 1e3), ("s", 1e6), ("m", 60e6)];
-    units.iter().find_map(|(unit, factor)| Some(text.strip_suffix(unit)?.parse::<f64>().ok()? * factor))
+/// Everything but the latencies.
+fn saturated(contender: &Contender, length: Duration) -> Result<(Outcome, Done)> {
+    contender.saturate(WARM_UP)?;
+    let (gateway, around) = (contender.candidate.gateway(), contender.around());
+    let (gateway_before, around_before) = (gateway.micros()?, around.micros()?);
+    let client_before = children_micros()?;
+    let (done, seconds) = contender.saturate(length)?;
+    let client = children_micros()? - client_before;
+    let outcome = Outcome {
+        gateway: (gateway.micros()? - gateway_before) / done.requests,
+        total: (around.micros()? - around_before + client) / done.requests,
+        rate: done.requests / seconds,
+        rss_mb: rss_mb(&contender.candidate.processes())?,
+        ..Outcome::default()
+    };
+    Ok((outcome, done))
 }
 
 /// CPU time of the programs that this one started and waited for.
@@ -208,47 +249,38 @@ fn children_micros() -> Result<f64> {
     Ok(micros(usage.ru_utime) + micros(usage.ru_stime))
 }
 
-fn targets(report: &mut Report) {
-    let row = |name: &str| report.row(name, "small requests").map(Row::medians);
-    let many = |peer: &str| row(&format!("{peer}, 10000 routes"));
-    let mut targets = Vec::new();
-    if let Some(agent) = many("agent") {
-        targets.push(Target::at_most("10,000 routes: CPU per request, µs", agent.gateway, 10.0));
-        if let Some(nginx) = many("nginx") {
-            targets.push(Target::at_least(
-                "10,000 routes: per core against nginx",
-                nginx.gateway / agent.gateway,
-                1.15,
-            ));
-            targets.push(Target::at_most(
-                "10,000 routes: p99 against nginx",
-                agent.p99_us / nginx.p99_us,
-                1.0,
-            ));
-        }
-        if let Some(haproxy) = many("haproxy") {
-            let ratio = haproxy.gateway / agent.gateway;
-            targets.push(Target::at_least("10,000 routes: per core against HAProxy", ratio, 1.3));
-        }
-        if let Some(one) = row("agent, 1 route") {
-            // Within the noise of the measurement.
-            targets.push(Target::at_most("10,000 routes against 1", agent.gateway / one.gateway, 1.05));
-        }
-    }
-    report.targets = targets;
-}
-
 #[cfg(test)]
 mod tests {
-    use super::{micros, parse};
+    use super::*;
 
     #[test]
-    fn output_of_wrk_is_understood() {
-        let text = "  Latency Distribution\n     50%  614.00us\n     75%  700.00us\n     99%    1.20ms\n  \
-                    123456 requests in 3.10s, 20.00MB read\nRequests/sec:  41152.00\n";
-        let done = parse(text).expect("valid");
-        assert_eq!((done.requests, done.seconds, done.p50_us, done.p99_us), (123_456.0, 3.1, 614.0, 1200.0));
-        assert!(parse(&format!("{text}  Non-2xx or 3xx responses: 3\n")).is_err());
-        assert_eq!(micros("2.5s"), Some(2.5e6));
+    fn equal_load_is_half_of_what_the_slowest_does() {
+        let outcome = |rate| Outcome { rate, ..Outcome::default() };
+        let [kept, connect] =
+            ["h1", "tls-connect"].map(|name| scenario::choose(&[name.into()]).expect("known").remove(0));
+        assert_eq!(equal_rate(&kept, &[outcome(9000.0), outcome(4000.0)]), 2000.0);
+        assert_eq!(equal_rate(&connect, &[outcome(9000.0)]), 200.0);
+    }
+
+    #[test]
+    fn wrong_answers_are_counted_for_each_gateway_and_told_to_a_bound() {
+        let mut tally = Tally::default();
+        for _ in 0..20 {
+            let done = Done { requests: 10.0, wrong: 2, complaint: Some("502".into()) };
+            tally.count(Peer::Envoy, &scenario::ALL[0], &done);
+        }
+        tally.count(Peer::Agent, &scenario::ALL[0], &Done { requests: 1.0, wrong: 0, complaint: None });
+        assert_eq!(tally.wrong, BTreeMap::from([("agent", 0), ("envoy", 40)]));
+        assert_eq!(tally.complaints.len(), COMPLAINTS_MAX);
+        assert!(tally.fault().is_some_and(|fault| fault.starts_with("40 wrong answers, 0 ")));
+    }
+
+    #[test]
+    fn a_gateway_that_is_left_out_fails_the_comparison_that_goes_on_without_it() {
+        let mut tally = Tally::default();
+        assert_eq!(tally.fault(), None);
+        tally.leave_out(Peer::Nginx, &scenario::ALL[0], &anyhow::anyhow!("refused"));
+        assert!(tally.fault().is_some_and(|fault| fault.starts_with("0 wrong answers, 1 ")));
+        assert_eq!(tally.left_out, ["nginx, h1: refused"]);
     }
 }

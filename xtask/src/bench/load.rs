@@ -87,7 +87,7 @@ pub(super) struct Load<'a> {
 }
 
 /// What one measurement gave.
-#[derive(Clone, Copy, Debug)]
+#[derive(Clone, Copy, Debug, Default)]
 pub(super) struct Outcome {
     /// CPU of the gateway's processes per unit of work.
     pub(super) gateway: f64,
@@ -97,6 +97,10 @@ pub(super) struct Outcome {
     pub(super) rate: f64,
     pub(super) p50_us: f64,
     pub(super) p99_us: f64,
+    /// Units of work per second at which the latencies were measured, if not at `rate`; else 0.
+    pub(super) paced: f64,
+    /// Resident memory of the gateway's processes; 0 where it was not looked at.
+    pub(super) rss_mb: f64,
 }
 
 /// Puts the load on and takes the CPU time of `gateway` and of everyone (`gateway`, `server`, client, kernel threads).
@@ -109,5 +113,6 @@ pub(super) fn measure(load: &Load<'_>, gateway: &Group, server: &Group) -> Resul
         rate: counted.units / counted.elapsed.as_secs_f64(),
         p50_us: counted.p50_us,
         p99_us: counted.p99_us,
+        ..Outcome::default()
     })
 }

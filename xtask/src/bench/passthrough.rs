@@ -3,6 +3,7 @@
 //! What follows the ClientHello is opaque to all of them, so the load sends plain bytes after it.
 
 use std::net::SocketAddr;
+use std::path::Path;
 
 use anyhow::{Context as _, Result};
 use lab::hello::Hello;
@@ -23,7 +24,7 @@ pub(super) fn measure(plan: &Plan, report: &mut Report) -> Result<()> {
     let mut candidates = Vec::new();
     for peer in ["direct", "agent", "nginx", "haproxy"] {
         if plan.wants(peer) {
-            candidates.push(start(peer, hello.len()).context(peer)?);
+            candidates.push(start(peer, hello.len(), &plan.agent).context(peer)?);
         }
     }
     for round in 0..plan.rounds {
@@ -49,7 +50,7 @@ pub(super) fn measure(plan: &Plan, report: &mut Report) -> Result<()> {
     Ok(())
 }
 
-fn start(peer: &str, hello: usize) -> Result<(Candidate, Server)> {
+fn start(peer: &str, hello: usize, agent: &Path) -> Result<(Candidate, Server)> {
     let lab = candidates::network()?;
     let server = Server::start(lab.backend(1), BACKEND_PORT, hello, GATEWAY_CPU)?;
     let target = SocketAddr::new(lab.backend_address(1, Family::V4), BACKEND_PORT);
@@ -62,7 +63,7 @@ fn start(peer: &str, hello: usize) -> Result<(Candidate, Server)> {
         }
         "agent" => {
             write_manifests(&lab)?;
-            candidates::agent(&lab, Datapath::Auto)?
+            candidates::agent(&lab, Datapath::Auto, agent)?
         }
         "nginx" => Running::Peer(candidates::nginx(&lab, "nginx", &nginx(target))?),
         _ => Running::Peer(candidates::haproxy(&lab, &haproxy(target))?),

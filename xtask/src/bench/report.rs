@@ -22,6 +22,8 @@ pub(super) struct Report {
     pub(super) figures: Vec<Figure>,
     pub(super) targets: Vec<Target>,
     pub(super) notes: Vec<String>,
+    /// Why the measurement failed, whatever it measured; said at the very end.
+    pub(super) fault: Option<String>,
 }
 
 /// All rounds of one candidate at one kind of work.
@@ -79,6 +81,8 @@ impl Row {
             rate: self.median(|outcome| outcome.rate),
             p50_us: self.median(|outcome| outcome.p50_us),
             p99_us: self.median(|outcome| outcome.p99_us),
+            paced: self.median(|outcome| outcome.paced),
+            rss_mb: self.median(|outcome| outcome.rss_mb),
         }
     }
 
@@ -96,7 +100,17 @@ impl Row {
 
     fn latency(&self) -> String {
         let medians = self.medians();
-        if medians.p99_us > 0.0 { format!("{:.0}/{:.0}", medians.p50_us, medians.p99_us) } else { "-".into() }
+        let at = if medians.paced > 0.0 { format!(" at {:.0}/s", medians.paced) } else { String::new() };
+        if medians.p99_us > 0.0 {
+            format!("{:.0}/{:.0}{at}", medians.p50_us, medians.p99_us)
+        } else {
+            "-".into()
+        }
+    }
+
+    fn memory(&self) -> String {
+        let memory = self.medians().rss_mb;
+        if memory > 0.0 { short(memory) } else { "-".into() }
     }
 
     fn json(&self) -> Value {
@@ -106,7 +120,8 @@ impl Row {
             .map(|outcome| {
                 json!({
                     "gateway": outcome.gateway, "total": outcome.total, "rate": outcome.rate,
-                    "p50_us": outcome.p50_us, "p99_us": outcome.p99_us,
+                    "p50_us": outcome.p50_us, "p99_us": outcome.p99_us, "paced": outcome.paced,
+                    "rss_mb": outcome.rss_mb,
                 })
             })
             .collect();
@@ -136,6 +151,7 @@ impl Report {
             figures: Vec::new(),
             targets: Vec::new(),
             notes: Vec::new(),
+            fault: None,
         })
     }
 
@@ -195,19 +211,27 @@ impl Report {
 
     fn print_rows(&self) {
         println!(
-            "\n{:<14} {:<22} {:<14} {:<24} {:<24} {:>12} {:>12}",
-            "work", "candidate", "unit", "gateway CPU (min-max)", "total CPU (min-max)", "rate", "p50/p99 µs"
+            "\n{:<14} {:<22} {:<14} {:<24} {:<24} {:>12} {:>24} {:>8}",
+            "work",
+            "candidate",
+            "unit",
+            "gateway CPU (min-max)",
+            "total CPU (min-max)",
+            "rate",
+            "p50/p99 µs",
+            "RSS MB"
         );
         for row in self.ordered() {
             println!(
-                "{:<14} {:<22} {:<14} {:<24} {:<24} {:>12} {:>12}",
+                "{:<14} {:<22} {:<14} {:<24} {:<24} {:>12} {:>24} {:>8}",
                 row.work,
                 row.candidate,
                 row.unit,
                 row.range(|outcome| outcome.gateway),
                 row.range(|outcome| outcome.total),
                 row.rate(),
-                row.latency()
+                row.latency(),
+                row.memory()
             );
         }
     }
@@ -268,18 +292,19 @@ impl Report {
              information.\n",
             self.rows.first().map_or(0, |row| row.outcomes.len()),
         )?;
-        *text += "| work | candidate | unit | gateway CPU | total CPU | rate | p50/p99 µs |\n|---|---|---|---|---|---|---|\n";
+        *text += "| work | candidate | unit | gateway CPU | total CPU | rate | p50/p99 µs | RSS MB |\n|---|---|---|---|---|---|---|---|\n";
         for row in self.ordered() {
             writeln!(
                 text,
-                "| {} | {} | {} | {} | {} | {} | {} |",
+                "| {} | {} | {} | {} | {} | {} | {} | {} |",
                 row.work,
                 row.candidate,
                 row.unit,
                 row.range(|outcome| outcome.gateway),
                 row.range(|outcome| outcome.total),
                 row.rate(),
-                row.latency()
+                row.latency(),
+                row.memory()
             )?;
         }
         Ok(())

@@ -27,6 +27,7 @@ use self::candidates::{AGENT, Backends, Candidate, TRAEFIK};
 use self::changes::Latencies;
 use self::pods::Pod;
 use super::Plan;
+use super::facts::Machine;
 use super::figure::Figure;
 use super::report::Report;
 
@@ -38,9 +39,6 @@ pub(super) struct Options {
     /// `routes`: with how many routes only memory and CPU at rest are measured, besides
     #[arg(long, value_delimiter = ',', default_value = "1000,5000", value_parser = clap::value_parser!(u16).range(1..=10_000))]
     at_rest: Vec<u16>,
-    /// `routes`: leave out --at-rest
-    #[arg(long)]
-    short: bool,
     /// `routes`: how many routes come and go, one after the other, for each candidate
     #[arg(long, default_value = "100", value_parser = clap::value_parser!(u32).range(1..=10_000))]
     changes: u32,
@@ -84,30 +82,25 @@ pub(super) fn measure(options: &Options, plan: &Plan, report: &mut Report) -> Re
         if !plan.wants(name) {
             continue;
         }
-        if name == AGENT && !candidates::agent_has_cluster(&candidates::agent_binary())? {
+        if name == AGENT && !candidates::agent_has_cluster(&plan.agent)? {
             report.notes.push("This build of the agent watches no cluster: it was left out.".into());
             continue;
         }
         names.push(name);
     }
-    report.notes.push(format!("Load of the machine before: {}.", load()?));
+    let machine = Machine::now()?;
     let cluster = Cluster::reach(Name::new(&options.cluster))?;
     let netns = cluster.name.outside()?;
     let _backends = backends(&netns)?;
     candidates::remove(&cluster.name)?;
-    let result = all(options, &cluster, &netns, &names, report);
+    let result = all(options, plan, &cluster, &netns, &names, report);
     let removed = candidates::remove(&cluster.name);
     result?;
     removed?;
-    report.notes.push(format!("Load of the machine after: {}.", load()?));
+    report.notes.push(machine.describe_since()?);
     targets::judge(report);
     report.notes.extend(targets::notes());
     Ok(())
-}
-
-fn load() -> Result<String> {
-    let text = std::fs::read_to_string("/proc/loadavg")?;
-    Ok(text.split(' ').take(2).collect::<Vec<_>>().join(" "))
 }
 
 /// Each answers its own name.
@@ -129,6 +122,7 @@ fn backends(netns: &Netns) -> Result<Vec<TcpServer>> {
 
 fn all(
     options: &Options,
+    plan: &Plan,
     cluster: &Cluster,
     netns: &Netns,
     names: &[&'static str],
@@ -138,12 +132,14 @@ fn all(
     let mut candidates = Vec::new();
     for name in names {
         eprintln!("bench: installing {name}");
-        candidates
-            .push(Candidate::install(cluster, name, &backends).with_context(|| format!("install {name}"))?);
+        candidates.push(
+            Candidate::install(cluster, name, &plan.agent, &backends)
+                .with_context(|| format!("install {name}"))?,
+        );
     }
     let mut sizes: Vec<(usize, bool)> =
         options.routes.iter().map(|size| (usize::from(*size), true)).collect();
-    if !options.short {
+    if !plan.is_short {
         let more = options.at_rest.iter().map(|size| usize::from(*size));
         sizes.extend(
             more.filter(|size| !options.routes.iter().any(|other| usize::from(*other) == *size))

@@ -59,7 +59,14 @@ const GROUPS: &[Group] = &[
     Group {
         purposes: &[Purpose::Bench],
         why: "peers and load generators of the benches",
-        packages: &["nginx-light", "libnginx-mod-stream", "haproxy", "wrk", "nftables"],
+        packages: &[
+            "nginx-light",
+            "libnginx-mod-stream",
+            "haproxy",
+            "nftables",
+            "nghttp2-client",
+            "nghttp2-server",
+        ],
     },
     Group {
         purposes: &[Purpose::Cluster],

@@ -2,9 +2,8 @@
 //!
 //! Each comes as its documentation installs it, with its defaults.
 
-use std::fs;
 use std::net::SocketAddr;
-use std::path::{Path, PathBuf};
+use std::path::Path;
 
 use anyhow::{Context as _, Result, ensure};
 use serde_json::{Value, json};
@@ -13,7 +12,8 @@ use super::api::{Cluster, Connection, Name};
 use super::pods::Pod;
 use super::watch::Watcher;
 use super::{objects, traefik};
-use crate::command::{output, program, target_dir};
+use crate::bench::wheel::folder;
+use crate::command::{output, program};
 
 pub(super) const REPLICAS: usize = 2;
 
@@ -66,11 +66,16 @@ pub(super) struct Backends<'a> {
 }
 
 impl Candidate {
-    pub(super) fn install(cluster: &Cluster, name: &'static str, backends: &Backends<'_>) -> Result<Self> {
+    pub(super) fn install(
+        cluster: &Cluster,
+        name: &'static str,
+        binary: &Path,
+        backends: &Backends<'_>,
+    ) -> Result<Self> {
         let namespace = namespace(name);
         cluster.name.apply(&[objects::namespace(&namespace)])?;
         let (account, port) = if name == AGENT {
-            ("gateway-agent", agent(&cluster.name, &namespace)?)
+            ("gateway-agent", agent(&cluster.name, &namespace, binary)?)
         } else {
             ("traefik", traefik::install(&cluster.name, &namespace)?)
         };
@@ -109,14 +114,13 @@ impl Candidate {
 }
 
 /// `deploy/deployment` as it is, in a namespace. Gives the port for the Gateway.
-fn agent(cluster: &Name, namespace: &str) -> Result<u16> {
+fn agent(cluster: &Name, namespace: &str, binary: &Path) -> Result<u16> {
     const IMAGE: &str = "docker.io/local/gateway-agent:bench";
-    let binary = agent_binary();
     let archive = folder()?.join("agent.tar");
     output(
         program("/proc/self/exe")
             .args(["image", "--name", IMAGE, "--binary"])
-            .arg(&binary)
+            .arg(binary)
             .arg("--output")
             .arg(&archive),
     )?;
@@ -153,22 +157,9 @@ fn agent(cluster: &Name, namespace: &str) -> Result<u16> {
     Ok(80)
 }
 
-/// The optimised build, or the one that is named to compare builds.
-pub(super) fn agent_binary() -> PathBuf {
-    std::env::var_os("GATEWAY_AGENT_BIN")
-        .map_or_else(|| target_dir().join("release/gateway-agent"), PathBuf::from)
-}
-
 /// Whether this build knows a cluster at all.
 pub(super) fn agent_has_cluster(binary: &Path) -> Result<bool> {
     Ok(output(program(binary).arg("--help"))?.contains("--watch-namespaces"))
-}
-
-/// For images and what they are made from.
-pub(super) fn folder() -> Result<PathBuf> {
-    let folder = target_dir().join("bench");
-    fs::create_dir_all(&folder).with_context(|| format!("make {}", folder.display()))?;
-    Ok(folder)
 }
 
 /// The endpoints of the namespace's one LoadBalancer Service: the Gateway's.

@@ -37,7 +37,7 @@ pub(super) fn judge(report: &mut Report) {
 }
 
 pub(super) fn notes() -> Vec<String> {
-    let traefik = super::traefik::VERSION;
+    let traefik = crate::bench::wheel::TRAEFIK.version;
     vec![
         "The event's time is that of the same event on a watch of this program, opened like the gateways' own: to \
          its reader it comes at the same moment, within a fraction of a millisecond. Each replica is asked every half \

