@@ -17,8 +17,8 @@ use std::collections::{BTreeMap, BTreeSet};
 use std::sync::Arc;
 
 use self::objects::{
-    Age, BackendTlsPolicy, ConfigMap, EndpointSlice, Gateway, GrpcRoute, HttpRoute, ListenerSet, Meta,
-    Namespace, ReferenceGrant, Secret, Service, StreamRoute,
+    Age, BackendTlsPolicy, ConfigMap, EndpointSlice, Gateway, HttpRoute, ListenerSet, Meta, Namespace,
+    ReferenceGrant, Secret, Service, StreamRoute,
 };
 use crate::api::Object;
 pub use crate::api::{Kind, ObjectId};
@@ -45,7 +45,7 @@ pub struct Store {
     config_maps: Table<ConfigMap>,
     gateways: Table<Gateway>,
     grants: Table<ReferenceGrant>,
-    grpc_routes: Table<GrpcRoute>,
+    grpc_routes: Table<HttpRoute>,
     http_routes: Table<HttpRoute>,
     /// Those of `services` and `slices` that agents made for Gateways.
     managed_services: BTreeSet<ObjectName>,
@@ -259,7 +259,7 @@ impl Store {
         &self.services
     }
 
-    pub const fn grpc_routes(&self) -> &Table<GrpcRoute> {
+    pub const fn grpc_routes(&self) -> &Table<HttpRoute> {
         &self.grpc_routes
     }
 

@@ -1,7 +1,7 @@
 //! Store to snapshot and conditions.
 //!
 //! Gateways and ListenerSets give listeners, the oldest Gateway first ([`gateway`], [`listener_set`], [`listener`], in
-//! all [`topology`]). Routes are compiled once each ([`http`], [`grpc`], [`stream`], [`backend`]) and attached
+//! all [`topology`]). Routes are compiled once each ([`http`], [`stream`], [`backend`]) and attached
 //! ([`route`]). What is attached to a listener becomes tables by hostname ([`tables`]), and what shares an address
 //! and port one entry of the snapshot ([`entries`]). [`Translator`] keeps all this and makes again what a change concerns.
 //!
@@ -19,7 +19,6 @@ mod entries;
 mod frontend;
 mod gateway;
 mod grant;
-mod grpc;
 mod hostname;
 mod http;
 mod http_filters;

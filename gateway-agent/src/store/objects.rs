@@ -236,6 +236,7 @@ pub struct BackendRef {
     pub weight: u32,
 }
 
+/// An HTTPRoute; or a GRPCRoute, whose matches are those of the paths `/service/method`.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct HttpRoute {
     pub meta: Meta,
@@ -294,40 +295,12 @@ pub struct HttpRouteMatch {
     pub query: Arc<[QueryMatch]>,
 }
 
-#[derive(Clone, Debug, PartialEq, Eq)]
-pub struct GrpcRoute {
-    pub meta: Meta,
-    pub parents: Vec<ParentRef>,
-    /// In lower case.
-    pub hostnames: Vec<Arc<str>>,
-    pub rules: Vec<GrpcRouteRule>,
-}
-
-#[derive(Clone, Debug, Default, PartialEq, Eq)]
-pub struct GrpcRouteRule {
-    pub name: Option<Arc<str>>,
-    /// Never empty unless one could not be expressed: then `unsupported_matches` says so.
-    pub matches: Vec<GrpcRouteMatch>,
-    pub backends: Vec<BackendRef>,
-    /// Of the backend at the same position.
-    pub backend_headers: Vec<MessageHeaders>,
-    pub headers: MessageHeaders,
-    /// Of RequestMirror filters, also of those of backends.
-    pub mirrors: Vec<BackendRef>,
-    /// Parts of `matches` that are not supported: what the rule is for cannot be told, so it is dropped.
-    pub unsupported_matches: Vec<String>,
-    /// Filters that are not supported: the rule matches and may not be served without them.
-    pub unsupported: Vec<String>,
-    /// `ExtensionRef` filters, as `group/kind name`; none of them can be resolved.
-    pub extensions: Vec<String>,
-}
-
-/// Absent parts match all.
-#[derive(Clone, Debug, Default, PartialEq, Eq)]
-pub struct GrpcRouteMatch {
-    pub service: Option<Arc<str>>,
-    pub method: Option<Arc<str>>,
-    pub headers: Arc<[HeaderMatch]>,
+impl HttpRouteMatch {
+    /// What holds for every request.
+    pub fn every() -> Self {
+        let path = PathMatch::Prefix(Arc::from(""));
+        Self { path, method: None, headers: Arc::default(), query: Arc::default() }
+    }
 }
 
 /// TLSRoute, TCPRoute and UDPRoute. The latter two have no hostnames.

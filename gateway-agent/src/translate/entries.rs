@@ -194,7 +194,7 @@ fn l4(listener: &ListenerPlan, parts: Parts<'_>) -> Arc<L4Service> {
     let names = parts.tables.get(&listener.name).into_iter().flat_map(|table| &table.routes);
     let streams = names.filter_map(|name| match &**parts.routes.compiled(name)? {
         Compiled::Stream(compiled) => Some(compiled),
-        Compiled::Grpc(_) | Compiled::Http(_) => None,
+        Compiled::Http(_) => None,
     });
     let oldest = streams.min_by(|one, other| one.route.meta.seniority().cmp(&other.route.meta.seniority()));
     oldest.map(|oldest| oldest.l4_service().clone()).unwrap_or_default()

@@ -1,4 +1,4 @@
-//! HTTPRoute to routing tables.
+//! HTTPRoute and GRPCRoute to routing tables: the rules of both are the same once they are in the store.
 
 use std::sync::Arc;
 
@@ -11,26 +11,28 @@ use crate::snapshot::{Backend, Filters, HttpAction, HttpMatch, HttpRule, RouteKi
 use crate::status::names::reason;
 use crate::store::objects::{HttpFilters, HttpRoute, HttpRouteRule};
 
-/// The status of a rule that cannot be served as written.
+/// The status of a rule that cannot be served as written: UNAVAILABLE to a client of gRPC.
 const RULE_ERROR: u16 = 500;
 
 /// A route's matches, shared by all listeners that it attaches to.
 #[derive(Debug)]
 pub(super) struct CompiledHttp {
+    pub(super) kind: RouteKind,
     pub(super) route: Arc<HttpRoute>,
     pub(super) verdict: RouteVerdict,
     pub(super) matches: Vec<CompiledMatch>,
 }
 
-pub(super) fn compile(route: &Arc<HttpRoute>, resolver: &mut Resolver<'_>) -> CompiledHttp {
-    let name = RouteName { kind: RouteKind::Http, object: route.meta.name.clone() };
+/// `kind`: `Http` or `Grpc`.
+pub(super) fn compile(kind: RouteKind, route: &Arc<HttpRoute>, resolver: &mut Resolver<'_>) -> CompiledHttp {
+    let name = RouteName { kind, object: route.meta.name.clone() };
     let mut matches = Vec::with_capacity(route.rules.iter().map(|rule| rule.matches.len()).sum());
     let mut n_usable = 0;
     let mut partial = Vec::new();
     let mut unresolved = Vec::new();
     for (index, rule) in route.rules.iter().enumerate() {
         let compiled_rule = Arc::new(compile_rule(index, rule, &name, resolver, &mut unresolved));
-        let problems = problems(index, rule);
+        let problems = problems(kind, index, rule);
         if problems.is_empty() {
             n_usable += 1;
         }
@@ -54,26 +56,29 @@ pub(super) fn compile(route: &Arc<HttpRoute>, resolver: &mut Resolver<'_>) -> Co
         }
     }
     // Where all is wrong for one reason, that is the condition's.
-    let is_incompatible = route.rules.iter().all(|rule| !rule.incompatible.is_empty());
+    let is_incompatible =
+        !route.rules.is_empty() && route.rules.iter().all(|rule| !rule.incompatible.is_empty());
     let reason = if is_incompatible { reason::INCOMPATIBLE_FILTERS } else { reason::UNSUPPORTED_VALUE };
     let message = join_messages(partial);
     let verdict = RouteVerdict {
-        unusable: (n_usable == 0).then(|| Problem::new(reason, message.clone())),
+        // Without rules, which a GRPCRoute may be, there is nothing that could be wrong, and nothing that is served.
+        unusable: (n_usable == 0 && !route.rules.is_empty()).then(|| Problem::new(reason, message.clone())),
         partial: (!message.is_empty()).then(|| format!("Dropped Rule: {message}")),
         unresolved: merge(unresolved),
         note: None,
     };
-    CompiledHttp { route: route.clone(), verdict, matches }
+    CompiledHttp { kind, route: route.clone(), verdict, matches }
 }
 
 /// What of a rule cannot be served.
-fn problems(index: usize, rule: &HttpRouteRule) -> Vec<String> {
+fn problems(kind: RouteKind, index: usize, rule: &HttpRouteRule) -> Vec<String> {
     let mut problems = Vec::new();
     if !rule.unsupported_matches.is_empty() {
         let fields = rule.unsupported_matches.join(", ");
         problems.push(format!("rules[{index}]: {fields} is not supported, the rule has no effect"));
     }
-    let consequence = format!("what matches the rule is answered with {RULE_ERROR}");
+    let answer = if kind == RouteKind::Grpc { "UNAVAILABLE".to_owned() } else { RULE_ERROR.to_string() };
+    let consequence = format!("what matches the rule is answered with {answer}");
     for (fields, what) in [(&rule.incompatible, "is not allowed"), (&rule.unsupported, "is not supported")] {
         if !fields.is_empty() {
             problems.push(format!("rules[{index}]: {} {what}, {consequence}", fields.join(", ")));

@@ -30,9 +30,6 @@ pub(super) struct MatchRank {
 
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
 enum PathRank {
-    /// By characters of the service, then of the method (`GRPCRouteRule.matches` in `grpcroute_types.go`). Never among the
-    /// others.
-    Call(Reverse<usize>, Reverse<usize>),
     Exact,
     /// By length of the expression in characters. The API leaves the place to implementations: an expression beside a
     /// prefix is meant as an exception from it.
@@ -46,23 +43,16 @@ impl MatchRank {
         Self {
             path: match &one.path {
                 PathMatch::Exact(_) => PathRank::Exact,
-                PathMatch::Method(method) => PathRank::Call(Reverse(0), Reverse(method.chars().count())),
+                // By characters of the service, then of the method (`GRPCRouteRule.matches` in `grpcroute_types.go`): a
+                // service alone is a prefix of two characters at least, and nothing at all is one of none. The methods
+                // that a call can be of are of one length.
+                PathMatch::Method(_) => PathRank::Prefix(Reverse(1)),
                 PathMatch::Prefix(prefix) => PathRank::Prefix(Reverse(prefix.chars().count())),
                 PathMatch::Regex(pattern) => PathRank::Regex(Reverse(pattern.text().chars().count())),
             },
             has_method: Reverse(one.method.is_some()),
             n_headers: Reverse(one.headers.len()),
             n_query: Reverse(one.query.len()),
-        }
-    }
-
-    /// Of a GRPCRoute. Parts that it leaves out have no characters.
-    pub(super) const fn of_call(n_service: usize, n_method: usize, n_headers: usize) -> Self {
-        Self {
-            path: PathRank::Call(Reverse(n_service), Reverse(n_method)),
-            has_method: Reverse(false),
-            n_headers: Reverse(n_headers),
-            n_query: Reverse(0),
         }
     }
 }
@@ -79,14 +69,13 @@ impl Precedence<'_> {
         };
         bytes.push(kind);
         bytes.extend((!length).to_be_bytes());
-        let (kind, lengths) = match self.rank.path {
-            PathRank::Call(Reverse(service), Reverse(method)) => (0, [count(service), count(method)]),
-            PathRank::Exact => (0, [0, 0]),
-            PathRank::Regex(Reverse(length)) => (1, [count(length), 0]),
-            PathRank::Prefix(Reverse(length)) => (2, [count(length), 0]),
+        let (kind, length) = match self.rank.path {
+            PathRank::Exact => (0, 0),
+            PathRank::Regex(Reverse(length)) => (1, count(length)),
+            PathRank::Prefix(Reverse(length)) => (2, count(length)),
         };
         bytes.push(kind);
-        bytes.extend(lengths.into_iter().flat_map(|length| (!length).to_be_bytes()));
+        bytes.extend((!length).to_be_bytes());
         bytes.push(u8::from(!self.rank.has_method.0));
         bytes.extend((!count(self.rank.n_headers.0)).to_be_bytes());
         bytes.extend((!count(self.rank.n_query.0)).to_be_bytes());
@@ -186,7 +175,8 @@ mod tests {
     /// The prose of `HTTPRouteRule.matches`: whether `one` is tried before `other`, `None` where nothing decides.
     fn by_the_spec(one: &Candidate, other: &Candidate) -> Option<bool> {
         let length = |path: &PathMatch| match path {
-            PathMatch::Exact(_) | PathMatch::Method(_) => usize::MAX,
+            PathMatch::Exact(_) => usize::MAX,
+            PathMatch::Method(_) => 1,
             PathMatch::Regex(pattern) => 1000 + pattern.text().len(),
             PathMatch::Prefix(prefix) => prefix.len(),
         };

@@ -6,7 +6,6 @@ use std::sync::Arc;
 
 use super::backend::{Read, Resolver};
 use super::conditions::RouteVerdict;
-use super::grpc::{self, CompiledGrpc};
 use super::http::{self, CompiledHttp};
 use super::route::{Attachment, Attachments, RouteFacts};
 use super::stream::{self, CompiledStream};
@@ -17,7 +16,7 @@ use crate::store::Store;
 
 #[derive(Debug)]
 pub(super) enum Compiled {
-    Grpc(CompiledGrpc),
+    /// Of either kind: their rules are the same.
     Http(CompiledHttp),
     Stream(CompiledStream),
 }
@@ -48,14 +47,8 @@ pub(super) struct Routes {
 impl Compiled {
     pub(super) fn facts(&self) -> RouteFacts<'_> {
         match self {
-            Self::Grpc(CompiledGrpc { route, .. }) => RouteFacts {
-                kind: RouteKind::Grpc,
-                meta: &route.meta,
-                parents: &route.parents,
-                hostnames: &route.hostnames,
-            },
-            Self::Http(CompiledHttp { route, .. }) => RouteFacts {
-                kind: RouteKind::Http,
+            Self::Http(CompiledHttp { kind, route, .. }) => RouteFacts {
+                kind: *kind,
                 meta: &route.meta,
                 parents: &route.parents,
                 hostnames: &route.hostnames,
@@ -71,7 +64,6 @@ impl Compiled {
 
     pub(super) const fn verdict(&self) -> &RouteVerdict {
         match self {
-            Self::Grpc(compiled) => &compiled.verdict,
             Self::Http(compiled) => &compiled.verdict,
             Self::Stream(compiled) => &compiled.verdict,
         }
@@ -110,11 +102,11 @@ fn compile(name: &RouteName, store: &Store, resolver: &mut Resolver<'_>) -> Opti
     let stream = match kind {
         RouteKind::Grpc => {
             let entry = store.grpc_routes().get(object)?;
-            return Some(Compiled::Grpc(grpc::compile(&entry.object, resolver)));
+            return Some(Compiled::Http(http::compile(*kind, &entry.object, resolver)));
         }
         RouteKind::Http => {
             let entry = store.http_routes().get(object)?;
-            return Some(Compiled::Http(http::compile(&entry.object, resolver)));
+            return Some(Compiled::Http(http::compile(*kind, &entry.object, resolver)));
         }
         RouteKind::Tcp => store.tcp_routes(),
         RouteKind::Tls => store.tls_routes(),

@@ -116,7 +116,6 @@ type Matches<'a> = (&'a [CompiledMatch], &'a Meta);
 
 fn matches(in_force: &InForce) -> Option<Matches<'_>> {
     match in_force.compiled.as_deref()? {
-        Compiled::Grpc(compiled) => Some((&compiled.matches, &compiled.route.meta)),
         Compiled::Http(compiled) => Some((&compiled.matches, &compiled.route.meta)),
         Compiled::Stream(_) => None,
     }
@@ -125,7 +124,7 @@ fn matches(in_force: &InForce) -> Option<Matches<'_>> {
 fn stream<'a>(routes: &'a Routes, name: &RouteName) -> Option<&'a CompiledStream> {
     match &**routes.compiled(name)? {
         Compiled::Stream(compiled) => Some(compiled),
-        Compiled::Grpc(_) | Compiled::Http(_) => None,
+        Compiled::Http(_) => None,
     }
 }
 

@@ -19,7 +19,7 @@ use super::h1_server::H1Server;
 use super::h2::{self, H2Server};
 use super::kept::Kept;
 use super::limits::{CONNECT_ATTEMPTS_MAX, RETRIES_MAX};
-use super::mirror::{self, Copy};
+use super::mirror::{self, Copy, Sent};
 use super::pool::{Health, Liveness};
 use super::record::Trail;
 use super::relay::Relay;
@@ -71,7 +71,7 @@ struct Try {
 pub(super) async fn send<C: Client>(client: &mut C, job: Job<'_>) -> (Result<(), ProxyError>, Report) {
     let mut attempts = job.attempts();
     if !attempts.up.keeps() {
-        mirror::send_all(job.worker, &mut attempts.copies, None, job.cells);
+        mirror::send_all(job.worker, &mut attempts.copies, Sent::Nothing, job.cells);
     }
     let done = loop {
         job.timer.limit(Limit::Try, job.target.rule.timeouts.backend_request);
@@ -176,21 +176,12 @@ impl<'a> Job<'a> {
         self.request.method_kind != MethodKind::Other
     }
 
-    /// The heads of the request's mirrors.
+    /// For the request's mirrors.
     fn copies(&self) -> Vec<Copy> {
+        let message = (self.request, self.forwarded);
         let mirrors = self.target.mirrors(self.worker);
         mirrors
-            .map(|(mirror, filters)| {
-                let mut bytes = Vec::new();
-                let changes = (&filters.rewrite, &*filters.headers.request);
-                encode::request_to_h1(self.request, self.forwarded, changes, &mut bytes);
-                Copy {
-                    endpoints: mirror.endpoints.clone(),
-                    certificate: self.target.certificate.cloned(),
-                    bytes,
-                    method: self.request.method_kind,
-                }
-            })
+            .map(|(mirror, filters)| Copy::of_message(mirror, self.target.certificate, message, filters))
             .collect()
     }
 
@@ -320,19 +311,9 @@ impl<'a> Job<'a> {
         if copies.is_empty() {
             return;
         }
-        let Some(data) = body.and_then(Kept::bytes) else { return };
-        let mut framed = Kept::new(&self.worker.kept);
-        if self.request.framing == Framing::Chunked {
-            if !data.is_empty() {
-                framed.push(format!("{:X}\r\n", data.len()).as_bytes());
-                framed.push(data);
-                framed.push(b"\r\n");
-            }
-            framed.push(b"0\r\n\r\n");
-        } else {
-            framed.push(data);
+        if let Some(body) = body.filter(|body| body.bytes().is_some()) {
+            mirror::send_all(self.worker, copies, Sent::Plain(body), self.cells);
         }
-        mirror::send_all(self.worker, copies, Some(&framed), self.cells);
     }
 
     /// Waits before the next try, unless the client goes away.

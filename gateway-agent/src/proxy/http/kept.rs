@@ -43,6 +43,11 @@ impl Kept {
         self.is_whole.then_some(&self.bytes)
     }
 
+    /// Another one that counts with this one, without anything in it.
+    pub(super) fn empty(&self) -> Self {
+        Self::new(&self.total)
+    }
+
     /// Another one of the same, where there is room.
     pub(super) fn copy(&self) -> Option<Self> {
         let mut copy = Self::new(&self.total);

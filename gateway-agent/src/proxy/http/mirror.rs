@@ -2,36 +2,100 @@
 //!
 //! A mirror can neither delay nor fail the request that it gets a copy of: copies are sent by tasks of their own, a
 //! bounded number per worker, each in bounded time; what goes beyond is dropped and counted. A body is sent once all of
-//! it has passed to the server that answers, if it was short enough to be kept.
+//! it has passed to the server that answers, if it was short enough to be kept. Each mirror is spoken to as its Service
+//! asks for, whatever the client and the server that answers speak; trailers of requests are not mirrored.
+
+mod body;
+mod h1;
+mod h2;
 
 use std::rc::Rc;
 use std::sync::Arc;
 
-use tokio::io::AsyncWriteExt as _;
+use http::uri::Scheme;
 
-use super::balance::Tried;
-use super::buffer::Buffer;
+pub(super) use self::body::Sent;
 use super::kept::Kept;
-use super::limits::{MIRROR_ANSWER_BYTES_MAX, MIRROR_TIMEOUT, MIRRORS_MAX};
-use super::pool::Liveness;
-use super::upstream::{self, How};
+use super::limits::{MIRROR_TIMEOUT, MIRRORS_MAX};
 use super::worker::HttpWorker;
 use crate::certificate::Certificate;
 use crate::metrics::RouteCells;
+use crate::proxy::h1::Framing;
+use crate::proxy::h1::encode::Forwarded;
 use crate::proxy::h1::request::MethodKind;
-use crate::proxy::h1::{Body, ResponseHead, Scanner};
-use crate::proxy::stream::Upstream;
-use crate::snapshot::EndpointSet;
+use crate::proxy::message::{Request, encode};
+use crate::snapshot::{BackendProtocol, BackendSecurity, EndpointSet, Filters, Mirror};
 
 /// A request that is to be mirrored.
 #[derive(Debug)]
 pub(super) struct Copy {
-    pub(super) endpoints: Arc<EndpointSet>,
+    mirrored: Mirrored,
+    head: Head,
+    /// Of the request.
+    framing: Framing,
+}
+
+/// Where to, and what of the request bears on how it is answered.
+#[derive(Debug)]
+struct Mirrored {
+    endpoints: Arc<EndpointSet>,
     /// What they are shown where they are spoken to by TLS.
-    pub(super) certificate: Option<Arc<Certificate>>,
-    /// The head as it is sent.
-    pub(super) bytes: Vec<u8>,
-    pub(super) method: MethodKind,
+    certificate: Option<Arc<Certificate>>,
+    method: MethodKind,
+}
+
+/// As it is sent.
+#[derive(Debug)]
+enum Head {
+    H1(Vec<u8>),
+    H2(Box<http::Request<()>>),
+    /// There is no such request in what the mirror speaks.
+    None,
+}
+
+impl Copy {
+    /// For a mirror that speaks HTTP/1, of a head that is encoded already.
+    pub(super) fn encoded(
+        mirror: &Mirror,
+        certificate: Option<&Arc<Certificate>>,
+        bytes: Vec<u8>,
+        (method, framing): (MethodKind, Framing),
+    ) -> Self {
+        let (endpoints, certificate) = (mirror.endpoints.clone(), certificate.cloned());
+        Self { mirrored: Mirrored { endpoints, certificate, method }, head: Head::H1(bytes), framing }
+    }
+
+    /// For a mirror that speaks either version. `filters`: what the copy has passed.
+    pub(super) fn of_message(
+        mirror: &Mirror,
+        certificate: Option<&Arc<Certificate>>,
+        (request, forwarded): (&Request, Forwarded<'_>),
+        filters: &Filters,
+    ) -> Self {
+        let changes = (&filters.rewrite, &*filters.headers.request);
+        if mirror.endpoints.protocol == BackendProtocol::Http1 {
+            let mut bytes = Vec::new();
+            encode::request_to_h1(request, forwarded, changes, &mut bytes);
+            return Self::encoded(mirror, certificate, bytes, (request.method_kind, request.framing));
+        }
+        let scheme = match mirror.endpoints.security {
+            BackendSecurity::Tls(_) => Scheme::HTTPS,
+            BackendSecurity::Cleartext | BackendSecurity::Refused => Scheme::HTTP,
+        };
+        let head = match encode::request_to_h2(request, forwarded, changes, scheme) {
+            Ok(head) => Head::H2(Box::new(head)),
+            Err(_) => Head::None,
+        };
+        Self {
+            head,
+            ..Self::encoded(mirror, certificate, Vec::new(), (request.method_kind, request.framing))
+        }
+    }
+
+    /// For a mirror that does not get one.
+    pub(super) fn none(mirror: &Mirror, method: MethodKind) -> Self {
+        Self { head: Head::None, ..Self::encoded(mirror, None, Vec::new(), (method, Framing::None)) }
+    }
 }
 
 /// One place among those that a worker has.
@@ -53,18 +117,19 @@ impl Drop for Place {
     }
 }
 
-/// Sends all of `copies`. `body`: what was kept of the request's, all of which was sent.
+/// Sends all of `copies`. `sent`: what was kept of the request's body, all of which was sent.
 pub(super) fn send_all(
     worker: &Rc<HttpWorker>,
     copies: &mut Vec<Copy>,
-    body: Option<&Kept>,
+    sent: Sent<'_>,
     cells: &Arc<RouteCells>,
 ) {
     for copy in copies.drain(..) {
         let place = Place::take(worker);
-        let body = match body {
-            None => Some(None),
-            Some(body) => body.copy().map(Some),
+        let body = match copy.head {
+            Head::H1(_) => sent.for_h1(copy.framing),
+            Head::H2(_) => sent.for_h2(copy.framing),
+            Head::None => None,
         };
         let (Some(place), Some(body), false) = (place, body, worker.clock.is_stopping()) else {
             cells.mirrors_dropped.add(1);
@@ -82,73 +147,9 @@ pub(super) fn send_all(
 
 /// `None`: the mirror could not be reached, or did not answer as it should.
 async fn send(worker: &Rc<HttpWorker>, copy: Copy, body: Option<Kept>) -> Option<()> {
-    let Copy { endpoints, certificate, bytes, method } = copy;
-    let timer = worker.clock.timer();
-    let how = How { liveness: Some(Liveness::Probed), n_connects_max: 1 };
-    // Failures of a mirror are not those of the route's backends.
-    let cells = RouteCells::default();
-    let asked = (&*endpoints, certificate.as_ref());
-    let connected = upstream::connect(worker, asked, &mut Tried::new(), how, &timer, &cells).await;
-    let mut upstream = connected.ok()?;
-    timer.disarm();
-    upstream.stream.write_all(&bytes).await.ok()?;
-    if let Some(body) = body.as_ref().and_then(Kept::bytes) {
-        upstream.stream.write_all(body).await.ok()?;
+    match copy.head {
+        Head::H1(bytes) => h1::send(worker, copy.mirrored, bytes, body).await,
+        Head::H2(head) => h2::send(worker, copy.mirrored, *head, body).await,
+        Head::None => None,
     }
-    upstream.stream.flush().await.ok()?;
-    drop(body);
-    let mut buffer = Buffer::default();
-    let is_reusable = read_answer(worker, &mut upstream.stream, &mut buffer, method).await;
-    buffer.release(&worker.buffers);
-    if is_reusable? {
-        upstream.keep();
-    }
-    Some(())
-}
-
-/// Reads an answer to its end and forgets it. True: the connection can be used again.
-async fn read_answer(
-    worker: &HttpWorker,
-    stream: &mut Upstream,
-    buffer: &mut Buffer,
-    method: MethodKind,
-) -> Option<bool> {
-    let mut scanner = Scanner::response();
-    let mut response = ResponseHead::default();
-    loop {
-        if let Some(place) = scanner.scan(buffer.data()).ok()? {
-            response.parse(buffer.data().get(place.clone())?, method).ok()?;
-            buffer.consume(place.end);
-            if !response.is_interim() {
-                break;
-            }
-            scanner = Scanner::response();
-        } else if fill(worker, stream, buffer).await? == 0 {
-            return None;
-        }
-    }
-    let mut body = Body::new(response.framing);
-    let mut n_left = MIRROR_ANSWER_BYTES_MAX;
-    loop {
-        let length = body.take(buffer.data()).ok()?;
-        buffer.consume(length);
-        if body.is_done() {
-            return Some(response.keep_alive && buffer.is_empty());
-        }
-        match fill(worker, stream, buffer).await? {
-            0 => return Some(false),
-            length => n_left = n_left.saturating_sub(length),
-        }
-        if n_left == 0 {
-            return Some(false);
-        }
-    }
-}
-
-/// `None`: broken, or more of a head than fits.
-async fn fill(worker: &HttpWorker, stream: &mut Upstream, buffer: &mut Buffer) -> Option<usize> {
-    if buffer.is_full() {
-        return None;
-    }
-    std::future::poll_fn(|cx| buffer.poll_fill(cx, stream, &worker.buffers)).await.ok()
 }

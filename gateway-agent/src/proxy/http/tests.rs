@@ -11,6 +11,7 @@ mod http2_hostile;
 mod http2_servers;
 mod lifecycle;
 mod mirrors;
+mod mirrors_http2;
 mod provenance;
 mod requests;
 mod retries;

@@ -1,16 +1,15 @@
 //! HTTPRoute.
 
-mod filter;
+pub(super) mod filter;
 mod matching;
 mod policy;
 
 use std::sync::Arc;
 
-use self::matching::Patterns;
+pub(super) use self::matching::{Form, Patterns, Reader};
 use super::{backend_ref, hostnames, meta, parent_refs, shared};
 use crate::api::HttpRoute as ApiRoute;
 use crate::api::httproutes::HttpRouteRules;
-use crate::snapshot::PathMatch;
 use crate::store::objects::{HttpFilters, HttpRoute, HttpRouteMatch, HttpRouteRule};
 
 pub(in crate::store) fn http_route(route: &ApiRoute, order: u64) -> HttpRoute {
@@ -29,16 +28,7 @@ pub(in crate::store) fn http_route(route: &ApiRoute, order: u64) -> HttpRoute {
 }
 
 fn default_rule() -> HttpRouteRule {
-    HttpRouteRule { matches: vec![every_path()], ..HttpRouteRule::default() }
-}
-
-fn every_path() -> HttpRouteMatch {
-    HttpRouteMatch {
-        path: PathMatch::Prefix(shared("")),
-        method: None,
-        headers: Arc::default(),
-        query: Arc::default(),
-    }
+    HttpRouteRule { matches: vec![HttpRouteMatch::every()], ..HttpRouteRule::default() }
 }
 
 fn rule(rule: &HttpRouteRules, patterns: &mut Patterns) -> HttpRouteRule {
@@ -46,7 +36,7 @@ fn rule(rule: &HttpRouteRules, patterns: &mut Patterns) -> HttpRouteRule {
     let HttpRouteRules { backend_refs, filters, matches, name, retry, timeouts } = rule;
     let mut converted = HttpRouteRule { name: name.as_deref().map(shared), ..HttpRouteRule::default() };
     for (index, one) in matches.iter().flatten().enumerate() {
-        let mut reader = matching::Reader {
+        let mut reader = Reader {
             place: format!("matches[{index}]"),
             patterns,
             unsupported: &mut converted.unsupported_matches,
@@ -56,7 +46,7 @@ fn rule(rule: &HttpRouteRules, patterns: &mut Patterns) -> HttpRouteRule {
         }
     }
     if converted.matches.is_empty() && converted.unsupported_matches.is_empty() {
-        converted.matches.push(every_path());
+        converted.matches.push(HttpRouteMatch::every());
     }
     filter::of_rule(filters.as_deref().unwrap_or_default(), &mut converted);
     for (index, backend) in backend_refs.iter().flatten().enumerate() {
@@ -80,7 +70,7 @@ fn rule(rule: &HttpRouteRules, patterns: &mut Patterns) -> HttpRouteRule {
 
 /// Thousands of rules are kept for as long as their routes exist, and most have one match and one backend: room for more
 /// would be most of what they take.
-fn settle(rule: &mut HttpRouteRule) {
+pub(super) fn settle(rule: &mut HttpRouteRule) {
     if rule.backend_filters.iter().all(|own| *own == HttpFilters::default()) {
         rule.backend_filters = Vec::new();
     }

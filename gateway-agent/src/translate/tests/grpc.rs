@@ -132,24 +132,22 @@ fn protocol(rule: &HttpRule) -> BackendProtocol {
 
 #[test]
 fn what_is_not_supported_is_said_and_not_passed_over() {
-    let mirror = json!({"type": "RequestMirror", "requestMirror": {"backendRef": {"name": "s", "port": 80}}});
     let set_host = json!({"type": "RequestHeaderModifier", "requestHeaderModifier": {"set": [{"name": "host", "value": "x"}]}});
     for (rule, what, expected) in [
         (
-            json!({"matches": [{"method": {"type": "RegularExpression", "service": "a.*"}}]}),
-            "matches[0].method",
+            json!({"matches": [{"method": {"type": "RegularExpression", "service": "a)(b"}}]}),
+            "matches[0].method.service",
             None,
         ),
         (
-            json!({"matches": [{"headers": [{"type": "RegularExpression", "name": "a", "value": "b"}]}]}),
-            "matches[0].headers",
+            json!({"matches": [{"headers": [{"type": "RegularExpression", "name": "a", "value": "("}]}]}),
+            "matches[0].headers[0]",
             None,
         ),
-        (json!({"filters": [mirror]}), "filters[0] (RequestMirror)", Some("r:0")),
         (json!({"filters": [set_host]}), "filters[0] (RequestHeaderModifier: header host", Some("r:0")),
         (
-            json!({"backendRefs": [{"name": "s", "port": 80, "filters": [mirror]}]}),
-            "backendRefs[0].filters (RequestMirror)",
+            json!({"backendRefs": [{"name": "s", "port": 80, "filters": [set_host]}]}),
+            "backendRefs[0].filters[0] (RequestHeaderModifier: header host",
             Some("r:0"),
         ),
     ] {
@@ -167,6 +165,66 @@ fn what_is_not_supported_is_said_and_not_passed_over() {
         assert_eq!(done.parent("GRPCRoute", "r", 0, "Accepted"), "True/Accepted", "{what}");
         assert_eq!(served(&done, "any", "/a/b", &[]).as_deref(), expected, "{what}");
         assert_eq!(served(&done, "any", "/good/b", &[]).as_deref(), Some("r:1"), "{what}");
+    }
+}
+
+#[test]
+fn expressions_describe_the_whole_of_service_method_and_header() {
+    let method = |service: &str, method: &str| json!({"method": {"type": "RegularExpression", "service": service, "method": method}});
+    let header = json!({"headers": [{"type": "RegularExpression", "name": "X-V", "value": "[0-9]+"}]});
+    let rules = json!([
+        {"backendRefs": [{"name": "s", "port": 80}]},
+        {"matches": [method("a|b\\.c", "Get.*")]},
+        {"matches": [method("", "List|Watch")]},
+        {"matches": [method("d", "")]},
+        // As a path beside an expression: what is exact comes first, what is of a service alone behind.
+        {"matches": [{"method": {"service": "a", "method": "GetAll"}}, {"method": {"service": "b.c"}}]},
+        {"matches": [header]},
+    ]);
+    let done = run(&[web(), route("GRPCRoute", "r", json!({ "rules": rules }))]);
+    assert_eq!(done.parent("GRPCRoute", "r", 0, "Accepted"), "True/Accepted");
+    for (path, headers, rule) in [
+        ("/a/GetOne", &[][..], 1),
+        ("/b.c/Get", &[], 1),
+        ("/a/GetAll", &[], 4),
+        ("/b.c/Put", &[], 4),
+        ("/bxc/Get", &[], 0),
+        ("/x.a/Get", &[], 0),
+        ("/a/forGet", &[], 0),
+        ("/x/List", &[], 2),
+        ("/x/Lists", &[], 0),
+        ("/d/M", &[], 3),
+        ("/d/", &[], 0),
+        ("/x/M", &[("x-v", "17")], 5),
+        ("/x/M", &[("x-v", "17a")], 0),
+    ] {
+        assert_eq!(served(&done, "any", path, headers), Some(format!("r:{rule}")), "{path}");
+    }
+}
+
+// O35
+#[test]
+fn mirrors_of_rules_and_backends_are_spoken_to_as_backends_are() {
+    let mirror = json!({"type": "RequestMirror",
+        "requestMirror": {"backendRef": {"name": "m", "port": 80}, "percent": 50}});
+    let rules = json!([
+        {"filters": [mirror], "backendRefs": [{"name": "s", "port": 80}]},
+        {"matches": [{"method": {"service": "a"}}],
+            "backendRefs": [{"name": "s", "port": 80, "filters": [mirror]}]},
+    ]);
+    let mut objects = vec![web(), route("GRPCRoute", "r", json!({ "rules": rules }))];
+    objects.extend(backend("s", &["10.0.0.1"]));
+    objects.extend(backend("m", &["10.0.0.2"]));
+    let done = run(&objects);
+    assert_eq!(done.parent("GRPCRoute", "r", 0, "Accepted"), "True/Accepted");
+    let of_rule = listener(&done, "any").find_call("any", &call("/x/y", &[])).unwrap();
+    let of_backend = listener(&done, "any").find_call("any", &call("/a/y", &[])).unwrap();
+    let HttpAction::Forward(split) = &of_backend.action else { panic!("{of_backend:?}") };
+    for filters in [&of_rule.filters, &**split.backends[0].filters.as_ref().unwrap()] {
+        let [mirror] = &*filters.mirrors else { panic!("{filters:?}") };
+        assert_eq!((mirror.numerator, mirror.denominator), (50, 100));
+        assert_eq!(mirror.endpoints.protocol, BackendProtocol::Http2);
+        assert_eq!(mirror.endpoints.addresses[0].ip().to_string(), "10.0.0.2");
     }
 }
 

@@ -13,7 +13,7 @@ use super::super::error::{Kind, ProxyError, Source};
 use super::super::exchange::{self, End, Exchange, Report, Terms};
 use super::super::kept::Kept;
 use super::super::limits::{CONNECT_ATTEMPTS_MAX, RETRIES_MAX};
-use super::super::mirror;
+use super::super::mirror::{self, Sent};
 use super::super::pool::{Health, Liveness};
 use super::super::pump::{Coding, Pump};
 use super::super::retry::Tries;
@@ -157,7 +157,7 @@ impl Connection<'_> {
         let mut attempts = Attempts::new(target, parts, &worker);
         self.timer.limit(Limit::Request, target.rule.timeouts.request);
         if attempts.upload.kept().is_none() {
-            mirror::send_all(&worker, &mut parts.copies, None, cells);
+            mirror::send_all(&worker, &mut parts.copies, Sent::Nothing, cells);
         }
         let outcome = loop {
             match self.attempt(&worker, target, &mut attempts, parts, cells).await {
@@ -269,7 +269,7 @@ impl Connection<'_> {
             if !copies.is_empty()
                 && let Some(body) = exchange.sent_body()
             {
-                mirror::send_all(worker, &mut copies, Some(body), cells);
+                mirror::send_all(worker, &mut copies, Sent::Framed(body), cells);
             }
             polled
         });

@@ -11,7 +11,8 @@ use super::super::worker::Parts;
 use super::Connection;
 use crate::proxy::h1::encode;
 use crate::proxy::h1::request::Asked;
-use crate::snapshot::Filters;
+use crate::proxy::message::Request;
+use crate::snapshot::{BackendProtocol, Filters, Scheme};
 
 impl Connection<'_> {
     pub(super) fn route<'t>(&mut self, table: &'t Table, parts: &Parts, place: Range<usize>) -> Routed<'t> {
@@ -104,11 +105,19 @@ impl Connection<'_> {
             return;
         }
         for (mirror, filters) in target.mirrors(self.worker) {
-            let mut bytes = Vec::new();
-            encode(filters, &mut bytes);
-            let endpoints = mirror.endpoints.clone();
-            let certificate = target.certificate.cloned();
-            copies.push(Copy { endpoints, certificate, bytes, method: request.method_kind });
+            copies.push(if mirror.endpoints.protocol == BackendProtocol::Http1 {
+                let mut bytes = Vec::new();
+                encode(filters, &mut bytes);
+                let about = (request.method_kind, request.framing);
+                Copy::encoded(mirror, target.certificate, bytes, about)
+            } else {
+                match Request::of_h1(request, head) {
+                    Ok(message) => {
+                        Copy::of_message(mirror, target.certificate, (&message, forwarded), filters)
+                    }
+                    Err(_) => Copy::none(mirror, request.method_kind),
+                }
+            });
         }
     }
 }

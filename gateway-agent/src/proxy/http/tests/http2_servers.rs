@@ -66,7 +66,7 @@ pub(super) async fn mirror() -> (SocketAddr, Rc<Cell<usize>>) {
     .await
 }
 
-fn set(addresses: &[SocketAddr]) -> HttpAction {
+pub(super) fn set(addresses: &[SocketAddr]) -> HttpAction {
     let (service, protocol) = (object("service"), BackendProtocol::Http2);
     let security = BackendSecurity::Cleartext;
     let (addresses, proxy_version) = (addresses.into(), None);

@@ -21,7 +21,7 @@ fn mirrored(to: &[SocketAddr], mirrors: Vec<Mirror>) -> HttpMatch {
     found
 }
 
-fn numbers(lab: &Lab) -> (u64, u64) {
+pub(super) fn numbers(lab: &Lab) -> (u64, u64) {
     let text = crate::metrics::encode(&lab.metrics, &crate::metrics::Extra::default());
     let number = |name: &str| {
         let line = text.lines().find(|line| line.starts_with(&format!("gateway_agent_route_{name}_total")));

@@ -3,12 +3,14 @@
 use std::num::NonZeroU16;
 use std::sync::Arc;
 
+use serde::Serialize;
+
+use crate::api::grpcroutes::GrpcRouteRulesFilters;
 use crate::api::httproutes::{
-    HttpRouteRulesBackendRefsFilters, HttpRouteRulesFilters, HttpRouteRulesFiltersCors,
-    HttpRouteRulesFiltersRequestMirror, HttpRouteRulesFiltersRequestRedirect,
-    HttpRouteRulesFiltersRequestRedirectPathType, HttpRouteRulesFiltersRequestRedirectScheme,
-    HttpRouteRulesFiltersType as Type, HttpRouteRulesFiltersUrlRewrite,
-    HttpRouteRulesFiltersUrlRewritePathType,
+    HttpRouteRulesFilters, HttpRouteRulesFiltersCors, HttpRouteRulesFiltersRequestMirror,
+    HttpRouteRulesFiltersRequestRedirect, HttpRouteRulesFiltersRequestRedirectPathType,
+    HttpRouteRulesFiltersRequestRedirectScheme, HttpRouteRulesFiltersType as Type,
+    HttpRouteRulesFiltersUrlRewrite, HttpRouteRulesFiltersUrlRewritePathType,
 };
 use crate::snapshot::{
     Cors, CorsSpec, HeaderChanges, PathChange, PathMatch, Redirect, RefusedHeader, Rewrite, Scheme,
@@ -47,27 +49,41 @@ macro_rules! path_change {
 }
 
 /// Takes in the filters of a rule whose matches are known.
-pub(super) fn of_rule(filters: &[HttpRouteRulesFilters], rule: &mut HttpRouteRule) {
+pub(in crate::store::convert) fn of_rule(filters: &[HttpRouteRulesFilters], rule: &mut HttpRouteRule) {
     rule.filters = all("filters", filters, rule);
 }
 
-/// Takes in the filters of one backend, likewise.
-pub(super) fn of_backend(
+/// The same of a GRPCRoute's rule: fewer kinds, each as it is in an HTTPRoute.
+pub(in crate::store::convert) fn of_rule_of_calls(
+    filters: &[GrpcRouteRulesFilters],
+    rule: &mut HttpRouteRule,
+) {
+    let same = same("filters", filters, rule);
+    of_rule(&same, rule);
+}
+
+/// Takes in the filters of one backend, likewise, of either kind of route.
+pub(in crate::store::convert) fn of_backend<F: Serialize>(
     index: usize,
-    filters: &[HttpRouteRulesBackendRefsFilters],
+    filters: &[F],
     rule: &mut HttpRouteRule,
 ) {
     let place = format!("backendRefs[{index}].filters");
-    // The same shape under another name once more.
+    let same = same(&place, filters, rule);
+    let filters = all(&place, &same, rule);
+    rule.backend_filters.push(filters);
+}
+
+/// The same shape under another name once more.
+fn same<F: Serialize>(place: &str, filters: &[F], rule: &mut HttpRouteRule) -> Vec<HttpRouteRulesFilters> {
     let same: Vec<HttpRouteRulesFilters> = filters
         .iter()
         .filter_map(|filter| serde_json::from_value(serde_json::to_value(filter).ok()?).ok())
         .collect();
     if same.len() != filters.len() {
-        rule.unsupported.push(place.clone());
+        rule.unsupported.push(place.to_owned());
     }
-    let filters = all(&place, &same, rule);
-    rule.backend_filters.push(filters);
+    same
 }
 
 fn all(place: &str, filters: &[HttpRouteRulesFilters], rule: &mut HttpRouteRule) -> HttpFilters {

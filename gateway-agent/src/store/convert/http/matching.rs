@@ -19,7 +19,7 @@ const PATTERNS_MAX: usize = 64;
 
 /// How many regular expressions a route has had so far.
 #[derive(Debug, Default)]
-pub(super) struct Patterns(usize);
+pub(in crate::store::convert) struct Patterns(usize);
 
 impl Patterns {
     fn compile(&mut self, text: &str) -> Result<Pattern, String> {
@@ -32,15 +32,22 @@ impl Patterns {
 }
 
 /// Reads one match.
-pub(super) struct Reader<'a> {
+pub(in crate::store::convert) struct Reader<'a> {
     /// Where it stands in its rule.
-    pub(super) place: String,
-    pub(super) patterns: &'a mut Patterns,
-    pub(super) unsupported: &'a mut Vec<String>,
+    pub(in crate::store::convert) place: String,
+    pub(in crate::store::convert) patterns: &'a mut Patterns,
+    pub(in crate::store::convert) unsupported: &'a mut Vec<String>,
+}
+
+/// How a value is given.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(in crate::store::convert) enum Form {
+    Exact,
+    Expression,
 }
 
 impl Reader<'_> {
-    pub(super) fn read(&mut self, one: &HttpRouteRulesMatches) -> Option<HttpRouteMatch> {
+    pub(in crate::store::convert) fn read(&mut self, one: &HttpRouteRulesMatches) -> Option<HttpRouteMatch> {
         let HttpRouteRulesMatches { headers, method, path, query_params } = one;
         // All of them first, so that all is said.
         let path = self.path(path.as_ref());
@@ -54,7 +61,7 @@ impl Reader<'_> {
         })
     }
 
-    fn pattern(&mut self, field: &str, text: &str) -> Option<Pattern> {
+    pub(in crate::store::convert) fn pattern(&mut self, field: &str, text: &str) -> Option<Pattern> {
         let compiled = self.patterns.compile(text);
         compiled
             .map_err(|error| {
@@ -81,22 +88,31 @@ impl Reader<'_> {
         }
     }
 
-    /// Of entries with an equivalent name only the first counts (`HTTPHeaderMatch.name`).
     fn headers(&mut self, headers: &[HttpRouteRulesMatchesHeaders]) -> Option<Arc<[HeaderMatch]>> {
+        self.header_matches(headers.iter().map(|header| {
+            let form = match header.r#type {
+                None | Some(HttpRouteRulesMatchesHeadersType::Exact) => Form::Exact,
+                Some(HttpRouteRulesMatchesHeadersType::RegularExpression) => Form::Expression,
+            };
+            (header.name.as_str(), form, header.value.as_str())
+        }))
+    }
+
+    /// Names with their values. Of entries with an equivalent name only the first counts (`HTTPHeaderMatch.name`).
+    pub(in crate::store::convert) fn header_matches<'h>(
+        &mut self,
+        headers: impl Iterator<Item = (&'h str, Form, &'h str)>,
+    ) -> Option<Arc<[HeaderMatch]>> {
         let mut seen = HashSet::new();
-        let mut matches = Vec::with_capacity(headers.len());
-        for (index, header) in headers.iter().enumerate() {
-            let name = header.name.to_ascii_lowercase();
+        let mut matches = Vec::new();
+        for (index, (name, form, value)) in headers.enumerate() {
+            let name = name.to_ascii_lowercase();
             if !seen.insert(name.clone()) {
                 continue;
             }
-            let value = match header.r#type {
-                None | Some(HttpRouteRulesMatchesHeadersType::Exact) => {
-                    Some(TextMatch::Exact(shared(&header.value)))
-                }
-                Some(HttpRouteRulesMatchesHeadersType::RegularExpression) => {
-                    self.pattern(&format!("headers[{index}]"), &header.value).map(TextMatch::Regex)
-                }
+            let value = match form {
+                Form::Exact => Some(TextMatch::Exact(shared(value))),
+                Form::Expression => self.pattern(&format!("headers[{index}]"), value).map(TextMatch::Regex),
             };
             matches.push(value.map(|value| HeaderMatch { name: name.into(), value }));
         }
