@@ -154,6 +154,8 @@ pub struct WorkerCells {
     pub accept_pauses: Cell,
     /// Times that an endpoint was left out because it had failed several requests in a row.
     pub endpoint_ejections: Cell,
+    /// Connections of HTTP/2 ended because the client made more work than an honest one does.
+    pub http2_floods: Cell,
     pub udp_flows_active: Cell,
     /// Flows ended early because the table was full: the ones idle for longest.
     pub udp_flows_evicted: Cell,
@@ -233,6 +235,7 @@ impl Sum for WorkerCells {
             accept_failures,
             accept_pauses,
             endpoint_ejections,
+            http2_floods,
             udp_flows_active,
             udp_flows_evicted,
             udp_dropped,
@@ -241,6 +244,7 @@ impl Sum for WorkerCells {
         self.accept_failures.add(accept_failures.value());
         self.accept_pauses.add(accept_pauses.value());
         self.endpoint_ejections.add(endpoint_ejections.value());
+        self.http2_floods.add(http2_floods.value());
         self.udp_flows_active.add(udp_flows_active.value());
         self.udp_flows_evicted.add(udp_flows_evicted.value());
         self.udp_dropped.add(udp_dropped.value());

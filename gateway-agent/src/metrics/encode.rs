@@ -345,6 +345,8 @@ impl Sums {
         let help = "Times that an endpoint was left out for failing";
         let ejections = self.worker(|cells| cells.endpoint_ejections.value());
         counters(encoder, "endpoint_ejections", help, None, ejections)?;
+        let help = "HTTP/2 connections ended for a flood: cancelled requests, header blocks without end and the like";
+        counters(encoder, "http2_floods", help, None, self.worker(|cells| cells.http2_floods.value()))?;
         let help = "UDP flows open in the relay";
         gauges(encoder, "udp_flows_active", help, self.worker(|cells| cells.udp_flows_active.value()))?;
         let help = "UDP flows of the relay ended early because its table was full";

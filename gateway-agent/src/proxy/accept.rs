@@ -25,7 +25,8 @@ pub(super) fn spawn(
 ) -> io::Result<()> {
     let socket = TcpListener::from_std(socket)?;
     let slot = ListenerSlot::new(worker, key);
-    let acceptor = Acceptor { worker: worker.clone(), key, socket, last: worker.listener(key) };
+    let last = worker.listener(key);
+    let acceptor = Acceptor { worker: worker.clone(), key, socket, last, is_failing: false };
     tokio::task::spawn_local(async move {
         acceptor.run(close).await;
         drop(slot);
@@ -39,6 +40,8 @@ struct Acceptor {
     socket: TcpListener,
     /// How the listener was configured last: connections that were queued when it went are served by that.
     last: Option<Rc<ListenerState>>,
+    /// The last accept failed: the next failure is no news.
+    is_failing: bool,
 }
 
 impl Acceptor {
@@ -66,11 +69,16 @@ impl Acceptor {
 
     async fn take(&mut self, accepted: io::Result<(TcpStream, std::net::SocketAddr)>) {
         match accepted {
-            Ok((stream, peer)) => self.start(stream, peer),
+            Ok((stream, peer)) => {
+                self.is_failing = false;
+                self.start(stream, peer);
+            }
             Err(error) if is_of_connection(&error) => {}
             Err(error) => {
                 self.worker.cells.accept_failures.add(1);
-                tracing::warn!(listener = %self.key, %error, "cannot accept, pausing");
+                if !std::mem::replace(&mut self.is_failing, true) {
+                    tracing::warn!(listener = %self.key, %error, "cannot accept, pausing");
+                }
                 tokio::time::sleep(ACCEPT_BACKOFF).await;
             }
         }

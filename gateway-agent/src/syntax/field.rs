@@ -20,7 +20,8 @@ pub enum Meaning {
 }
 
 impl Meaning {
-    /// The meaning of a field in either direction. `Forwarded` names are read with `_` as `-`, as CGI-like servers do.
+    /// The meaning of a field in either direction. `Forwarded` names are read with `_` as `-`, as CGI-like servers do; what
+    /// those would take for framing goes no further.
     pub fn of(name: &[u8]) -> Self {
         let is = |known: &str| name.eq_ignore_ascii_case(known.as_bytes());
         match name.len() {
@@ -35,9 +36,10 @@ impl Meaning {
             11 if is("traceparent") => Self::Trace,
             12 if is_cgi(name, b"x-request-id") => Self::Forwarded,
             14 if is("content-length") => Self::ContentLength,
-            14 if is("http2-settings") => Self::HopByHop,
+            14 if is("http2-settings") || is_cgi(name, b"content-length") => Self::HopByHop,
             16 if is("proxy-connection") => Self::HopByHop,
             17 if is("transfer-encoding") => Self::TransferEncoding,
+            17 if is_cgi(name, b"transfer-encoding") => Self::HopByHop,
             18 if is("proxy-authenticate") => Self::HopByHop,
             19 if is("proxy-authorization") => Self::HopByHop,
             12.. if name.get(..12).is_some_and(|start| is_cgi(start, b"x-forwarded-")) => Self::Forwarded,

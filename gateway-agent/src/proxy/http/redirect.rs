@@ -116,6 +116,7 @@ mod tests {
 
     const PLAIN: Redirect = Redirect { status: 302, scheme: None, hostname: None, port: None, path: None };
 
+    // O37
     #[test]
     fn what_the_filter_leaves_out_is_the_requests() {
         let get = |target: &str, host: &str| format!("GET {target} HTTP/1.1\r\nHost: {host}\r\n\r\n");
@@ -130,6 +131,7 @@ mod tests {
             (&PLAIN, &listener(Scheme::Http, 8080), get("/", "a:1234"), "http://a:8080/"),
             (&PLAIN, &listener(Scheme::Https, 443), get("/", "a"), "https://a/"),
             (&to_https, &listener(Scheme::Http, 8080), get("/a", "a:8080"), "https://a/a"),
+            (&to_https, &web, get("/a", "a:80"), "https://a/a"),
             (&to_host, &web, get("/?q", "a"), "https://b.example:8443/?q"),
             (&full, &web, get("/a/b?c", "a"), "http://a/new?c"),
             (&prefix, &web, get("/a/b?c", "a"), "http://a/x/b?c"),

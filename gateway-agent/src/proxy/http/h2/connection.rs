@@ -139,6 +139,8 @@ enum Phase {
     Open,
     /// The client was told to send no more requests.
     Leaving,
+    /// The same, and those that it has are ended.
+    Calmed,
 }
 
 struct Connection {
@@ -165,8 +167,10 @@ impl Connection {
 
     /// Ready with the next request, or with `None` when the connection is over.
     fn poll(&mut self, cx: &mut Context<'_>) -> Poll<Option<Request>> {
-        if !self.reap(cx) {
+        if !self.reap(cx) && self.phase != Phase::Calmed {
             tracing::debug!(src.addr = %self.shared.about.client_text, "too many requests were cancelled");
+            self.phase = Phase::Calmed;
+            self.shared.about.worker.cells.http2_floods.add(1);
             self.codec.abrupt_shutdown(Reason::ENHANCE_YOUR_CALM);
         }
         if self.phase == Phase::Open && self.shared.about.worker.clock.is_stopping() {
@@ -178,6 +182,11 @@ impl Connection {
             Poll::Ready(Some(Ok(request))) => return Poll::Ready(Some(request)),
             Poll::Ready(Some(Err(error))) => {
                 tracing::debug!(src.addr = %self.shared.about.client_text, %error, "connection failed");
+                // The codec's own bounds.
+                let is_flood = error.is_library() && error.reason() == Some(Reason::ENHANCE_YOUR_CALM);
+                if is_flood && self.phase != Phase::Calmed {
+                    self.shared.about.worker.cells.http2_floods.add(1);
+                }
                 return Poll::Ready(None);
             }
             Poll::Ready(None) => return Poll::Ready(None),
@@ -215,7 +224,7 @@ impl Connection {
                 self.timer.arm(LINGER_TIMEOUT);
             }
             Phase::Open => self.leave(),
-            Phase::Leaving => return Poll::Ready(None),
+            Phase::Leaving | Phase::Calmed => return Poll::Ready(None),
         }
         // The new deadline has to be waited for, and what was said to be sent.
         cx.waker().wake_by_ref();

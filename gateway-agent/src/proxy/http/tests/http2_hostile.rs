@@ -8,6 +8,7 @@ const RST_STREAM: u8 = 3;
 const SETTINGS: u8 = 4;
 const PING: u8 = 6;
 const GOAWAY: u8 = 7;
+const WINDOW_UPDATE: u8 = 8;
 const CONTINUATION: u8 = 9;
 
 const END_STREAM: u8 = 1;
@@ -311,6 +312,7 @@ fn requests_that_are_reset_at_once_end_the_connection() {
             }
         }
         assert!(requests.borrow().len() < 1000, "{}", requests.borrow().len());
+        until(|| lab.worker.cells.http2_floods.value() == 1).await;
         let (head, ..) = http2::ask(&mut http2::open(lab).await, http2::get("/")).await;
         assert_eq!(head.status(), 200);
     });
@@ -353,6 +355,7 @@ fn requests_that_are_cancelled_one_by_one_end_the_connection_too() {
             }
             id += 2;
         }
+        until(|| lab.worker.cells.http2_floods.value() == 1).await;
     });
 }
 
@@ -528,6 +531,129 @@ fn settings_are_acknowledged() {
         while !is_acknowledged {
             let frame = raw.next().await.unwrap();
             is_acknowledged = frame.kind == SETTINGS && frame.flags & ACK != 0;
+        }
+    });
+}
+
+/// Ready when the proxy has closed.
+async fn closed(raw: &mut Raw) {
+    while raw.next().await.is_some() {}
+}
+
+// O28: a client that makes the proxy reset what it has opened itself never sends RST_STREAM (CVE-2025-8671).
+#[test]
+fn streams_that_the_proxy_has_to_reset_end_the_connection() {
+    run(async |lab| {
+        let n_asked = Rc::new(Cell::new(0));
+        let asked = n_asked.clone();
+        let address = server(move |mut stream, _| {
+            asked.set(asked.get() + 1);
+            async move { drop(read_to_end(&mut stream).await) }
+        })
+        .await;
+        lab.route_to(&[address]);
+        let mut raw = Raw::open(lab).await;
+        for id in (1..20_001).step_by(2) {
+            let mut frames = frame(HEADERS, END_HEADERS, id, &with(&[]));
+            // A window beyond 2^31-1 is an error of the stream (RFC 9113 section 6.9.1).
+            frames.extend(frame(WINDOW_UPDATE, 0, id, &0x7fff_ffff_u32.to_be_bytes()));
+            if !raw.try_send(&frames).await {
+                break;
+            }
+            assert!(id < 20_000, "taken without end");
+            tokio::task::yield_now().await;
+        }
+        until(|| lab.worker.cells.http2_floods.value() == 1).await;
+        assert!(n_asked.get() < 1000, "{}", n_asked.get());
+        let (ok, ..) = canned(OK).await;
+        lab.route_to(&[ok]);
+        assert_eq!(http2::ask(&mut http2::open(lab).await, http2::get("/")).await.0.status(), 200);
+    });
+}
+
+// O04
+#[test]
+fn header_block_that_stalls_costs_a_connection_for_a_bounded_time() {
+    run_paused(async |lab| {
+        lab.route_to(&[refusing().await]);
+        let mut raw = Raw::open(lab).await;
+        raw.send(&frame(HEADERS, 0, 1, &with(&[]))).await;
+        let start = tokio::time::Instant::now();
+        closed(&mut raw).await;
+        assert!(start.elapsed() < Duration::from_secs(120), "{:?}", start.elapsed());
+    });
+}
+
+#[test]
+fn body_that_stalls_ends_its_stream_and_a_window_that_stays_shut_its_answer() {
+    run_paused(async |lab| {
+        let silent = server(|mut stream, _| async move { drop(read_to_end(&mut stream).await) }).await;
+        let large = server(|mut stream, _| async move {
+            read_head(&mut stream).await;
+            let answer = format!("HTTP/1.1 200 OK\r\nContent-Length: 300000\r\n\r\n{}", "x".repeat(300_000));
+            drop(stream.write_all(answer.as_bytes()).await);
+            drop(read_to_end(&mut stream).await);
+        })
+        .await;
+        lab.publish(None, vec![prefix("/up", forward(&[silent])), prefix("", forward(&[large]))]);
+        let mut raw = Raw::open(lab).await;
+        let start = tokio::time::Instant::now();
+        let up = block(&[PSEUDO[0], PSEUDO[1], PSEUDO[2], (":path", "/up")]);
+        raw.send(&frame(HEADERS, END_HEADERS, 1, &up)).await;
+        raw.send(&frame(DATA, 0, 1, b"some")).await;
+        // Of this answer the client takes 65,535 bytes, which is what it may be sent unasked.
+        raw.send(&frame(HEADERS, END_HEADERS | END_STREAM, 3, &with(&[]))).await;
+        let mut ended = Vec::new();
+        while ended.len() < 2 {
+            let frame = raw.outcome().await.expect("streams end one by one");
+            if frame.kind == RST_STREAM || (frame.kind != GOAWAY && frame.flags & END_STREAM != 0) {
+                ended.push(frame.id);
+            }
+        }
+        ended.sort_unstable();
+        assert_eq!(ended, [1, 3]);
+        assert!(start.elapsed() < Duration::from_secs(180), "{:?}", start.elapsed());
+    });
+}
+
+// O23, O24, O32
+#[test]
+fn authority_and_path_have_the_normal_forms_of_the_other_version() {
+    run(async |lab| {
+        let (address, requests, _) = canned(OK).await;
+        lab.publish(Some("a.example"), vec![prefix("/b", forward(&[address]))]);
+        let mut raw = Raw::open(lab).await;
+        let (mut id, mut n_served) = (1, 0);
+        for (authority, path, is_served) in [
+            ("a.example", "/b", true),
+            ("A.Example:8080", "/b", true),
+            ("a.example.", "/x/../b", true),
+            ("a.example", "/%62/./", true),
+            ("b.example", "/b", false),
+            ("a.example", "/b/../x", false),
+            ("a.example", "/b/%2e%2e/x", false),
+        ] {
+            let asked = block(&[PSEUDO[0], PSEUDO[1], (":authority", authority), (":path", path)]);
+            raw.send(&frame(HEADERS, END_HEADERS | END_STREAM, id, &asked)).await;
+            let answer = raw.outcome().await.unwrap();
+            assert!(
+                is_status(&answer, if is_served { "200" } else { "404" }),
+                "{authority}{path}: {answer:?}"
+            );
+            if answer.flags & END_STREAM == 0 {
+                while raw.outcome().await.unwrap().flags & END_STREAM == 0 {}
+            }
+            n_served += usize::from(is_served);
+            assert_eq!(requests.borrow().len(), n_served);
+            if is_served {
+                let seen = requests.borrow()[n_served - 1].clone();
+                assert!(
+                    seen.starts_with("POST /b HTTP/1.1\r\n") || seen.starts_with("POST /b/ HTTP/1.1\r\n"),
+                    "{seen}"
+                );
+                assert!(seen.contains(&format!("host: {authority}\r\n")), "{seen}");
+            }
+            id += 2;
         }
     });
 }
