@@ -5,6 +5,7 @@
 
 mod binaries;
 mod changed;
+mod clients;
 mod job;
 mod on_cluster;
 mod step;
@@ -32,7 +33,7 @@ pub(crate) struct Args {
 /// waiting for a single-threaded link, a download or the interpreter.
 const LANES: [&[Step]; 2] = [
     &[Step::Fmt, Step::Tidy, Step::Deny, Step::Ebpf, Step::Build, Step::Units, Step::Clippy, Step::Doc],
-    &[Step::ClusterBuild, Step::Kernels, Step::ClippyBpf, Step::Miri],
+    &[Step::Clients, Step::ClusterBuild, Step::Kernels, Step::ClippyBpf, Step::Miri],
 ];
 
 /// Steps with real time in them, one after the other: on a machine that also compiles they would measure that.
@@ -173,7 +174,7 @@ mod tests {
     fn a_step_comes_behind_what_it_needs_and_none_twice() {
         assert_eq!(
             with_needed(&[Step::Netns, Step::Units]),
-            [Step::Ebpf, Step::Build, Step::Netns, Step::Units]
+            [Step::Ebpf, Step::Build, Step::Clients, Step::Netns, Step::Units]
         );
     }
 

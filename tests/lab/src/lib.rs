@@ -15,6 +15,7 @@ pub mod packet;
 pub mod pki;
 pub mod process;
 pub mod servers;
+pub mod suites;
 pub mod topology;
 pub mod wait;
 

@@ -10,6 +10,10 @@ mod bed;
 mod bad_input;
 #[path = "netns/bad_tls.rs"]
 mod bad_tls;
+#[path = "netns/grpc.rs"]
+mod grpc;
+#[path = "netns/h2spec.rs"]
+mod h2spec;
 #[path = "netns/http.rs"]
 mod http;
 #[path = "netns/http2.rs"]
@@ -38,3 +42,5 @@ mod tcp;
 mod tls;
 #[path = "netns/udp.rs"]
 mod udp;
+#[path = "netns/websocket.rs"]
+mod websocket;

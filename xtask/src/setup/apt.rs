@@ -53,6 +53,11 @@ const GROUPS: &[Group] = &[
     },
     Group {
         purposes: &[Purpose::Test],
+        why: "a client and a server of WebSocket in the namespace tests",
+        packages: &["python3", "python3-pip"],
+    },
+    Group {
+        purposes: &[Purpose::Test],
         why: "the virtual machines with other kernels",
         packages: &["qemu-system-x86", "busybox-static", "xz-utils", "zstd"],
     },

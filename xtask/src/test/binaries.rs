@@ -10,6 +10,7 @@ use std::time::Duration;
 use anyhow::{Context as _, Result, ensure};
 use serde_json::Value;
 
+use super::clients;
 use super::job::{Log, log_dir};
 use crate::command::{cargo, program, target_dir};
 
@@ -34,7 +35,8 @@ impl Binary {
             .current_dir(&self.folder)
             .env("CARGO_MANIFEST_DIR", &self.folder)
             .env("CARGO_PKG_NAME", &self.package)
-            .env(AGENT, agent());
+            .env(AGENT, agent())
+            .env(clients::FOLDER, clients::folder());
         command
     }
 }

@@ -6,6 +6,7 @@ use anyhow::{Result, bail};
 use clap::ValueEnum;
 
 use super::binaries::{self, Binary};
+use super::clients;
 use super::job::Log;
 use super::on_cluster;
 use crate::build_ebpf::cargo_for_bpf;
@@ -53,6 +54,8 @@ pub(super) enum Step {
     Miri,
     /// The kernel programs on this kernel
     Kernel,
+    /// Clients that Debian does not have, for the agent in network namespaces
+    Clients,
     /// The agent in network namespaces
     Netns,
     /// The demo, which is also the way a new user comes in
@@ -85,6 +88,7 @@ impl Step {
             Self::Doc => "doc",
             Self::Miri => "miri",
             Self::Kernel => "kernel",
+            Self::Clients => "clients",
             Self::Netns => "netns",
             Self::Demo => "demo",
             Self::ClusterBuild => "cluster-build",
@@ -105,7 +109,8 @@ impl Step {
 
     pub(super) fn needs(self) -> &'static [Self] {
         match self {
-            Self::Units | Self::Kernel | Self::Netns | Self::Demo => &[Self::Ebpf, Self::Build],
+            Self::Units | Self::Kernel | Self::Demo => &[Self::Ebpf, Self::Build],
+            Self::Netns => &[Self::Ebpf, Self::Build, Self::Clients],
             Self::Vm => &[Self::Ebpf, Self::Build, Self::Kernels],
             Self::Cluster => &[Self::ClusterBuild],
             Self::Deploy | Self::Conformance => &[Self::Ebpf, Self::Build, Self::ClusterBuild],
@@ -131,6 +136,7 @@ impl Step {
             Self::Doc => doc(log)?,
             Self::Miri => miri(log)?,
             Self::Kernel => return run_binaries(log, |binary| binary.package == KERNEL_TESTS),
+            Self::Clients => clients::build(log, STEP_LIMIT)?,
             Self::Netns => return run_binaries(log, |binary| binary.package == NETNS_TESTS),
             Self::Demo => demo(log)?,
             Self::ClusterBuild => on_cluster::build(log, STEP_LIMIT)?,

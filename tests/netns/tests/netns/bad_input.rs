@@ -7,7 +7,7 @@ use anyhow::{Context as _, Result, bail, ensure};
 use lab::client::{connect, get};
 use lab::http::{exchange, read_response};
 use lab::servers::{HttpServer, TcpServer, any};
-use lab::{Agent, AgentOptions, Datapath, Family, Lab};
+use lab::{Agent, AgentOptions, Datapath, Family, Lab, eventually};
 
 use crate::bed::routed;
 use crate::http::{identities, serve_http};
@@ -191,6 +191,48 @@ fn silent_clients_delay_nobody_and_are_dropped() {
         }
         Ok(())
     });
+}
+
+/// Something else than connections has eaten the descriptors: what is open is served, what comes waits, and nobody spins.
+#[test]
+fn agent_without_descriptors_serves_what_it_has_and_the_rest_later() {
+    routed(1, |lab| {
+        let _servers = identities(lab, 1)?;
+        let agent = serve_one(lab)?;
+        let at = lab.at_gateway(Family::V4, 80);
+        let request = b"GET / HTTP/1.1\r\nHost: any\r\n\r\n";
+        let mut open = connect(lab.client(), at)?;
+        ensure!(exchange(&mut open, request)?.status == 200, "not served");
+        let pid = agent.worker();
+        let used = std::fs::read_dir(format!("/proc/{pid}/fd"))?.count();
+        limit_descriptors(pid, &used.to_string())?;
+        let mut waiting = (0..20).map(|_| connect(lab.client(), at)).collect::<Result<Vec<_>>>()?;
+        let is_said = |agent: &Agent| agent.log().matches("cannot accept").count();
+        eventually("accepting fails", || {
+            ensure!(is_said(&agent) > 0, "nothing is said of it");
+            Ok(())
+        })?;
+        ensure!(exchange(&mut open, request)?.status == 200, "an open connection is not served");
+        limit_descriptors(pid, "4096")?;
+        for stream in &mut waiting {
+            ensure!(exchange(stream, request)?.status == 200, "what has waited is not served");
+        }
+        let failures = agent.metrics()?.sum("gateway_agent_accept_failures_total", &[]);
+        // The pause between two is 50 ms; this test is over long before a thousand of them.
+        ensure!((1.0..2000.0).contains(&failures), "{failures} failures");
+        // Once by each worker when it begins, not once for each failure.
+        ensure!(is_said(&agent) <= 2 * 4, "said {} times", is_said(&agent));
+        Ok(())
+    });
+}
+
+/// The soft limit of a process that runs.
+fn limit_descriptors(pid: i32, n: &str) -> Result<()> {
+    let program = lab::require_program("prlimit", "util-linux")?;
+    let args = [format!("--pid={pid}"), format!("--nofile={n}:")];
+    let status = std::process::Command::new(program).args(args).status()?;
+    ensure!(status.success(), "prlimit: {status}");
+    Ok(())
 }
 
 #[test]

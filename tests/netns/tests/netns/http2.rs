@@ -2,9 +2,10 @@
 
 use std::path::Path;
 
-use anyhow::{Context as _, Result, ensure};
+use anyhow::{Context as _, Result, bail, ensure};
 use lab::manifests::{service, write};
 use lab::pki::{Certificate, self_signed};
+use lab::servers::{HttpServer, ok};
 use lab::{Agent, AgentOptions, Datapath, Family, Lab, Process, eventually};
 
 use crate::bed::{both, on_each_datapath, routed};
@@ -47,27 +48,32 @@ spec:
       backendRefs: [{name: h2c, port: 80}]
 "#;
 
-fn serve(lab: &Lab) -> Result<Certificate> {
+pub(crate) fn serve(lab: &Lab) -> Result<Certificate> {
     let certificate = self_signed(lab.folder(), "one", &["one.example.com"])?;
-    let h2c = service("h2c", "TCP", 80, H2C, &both(lab, 1));
-    let spoken =
-        h2c.replacen("      port: 80\n", "      appProtocol: kubernetes.io/h2c\n      port: 80\n", 1);
-    ensure!(spoken != h2c, "the Service is written in another way: {h2c}");
+    let spoken = service_that_speaks("kubernetes.io/h2c", &service("h2c", "TCP", 80, H2C, &both(lab, 1)))?;
     let text = MANIFESTS.to_owned() + &service("web-1", "TCP", 80, WEB, &both(lab, 1)) + &spoken;
     write(&lab.manifests(), "all.yaml", &text)?;
     write(&lab.manifests(), "one.yaml", &crate::https::secret("one", &certificate)?)?;
     Ok(certificate)
 }
 
+/// The Service with an `appProtocol`.
+pub(crate) fn service_that_speaks(protocol: &str, service: &str) -> Result<String> {
+    let spoken =
+        service.replacen("      port: 80\n", &format!("      appProtocol: {protocol}\n      port: 80\n"), 1);
+    ensure!(spoken != service, "the Service is written in another way: {service}");
+    Ok(spoken)
+}
+
 /// A server of HTTP/2 in clear that serves a folder.
-fn nghttpd(lab: &Lab, folder: &Path) -> Result<Process> {
+pub(crate) fn nghttpd(lab: &Lab, folder: &Path) -> Result<Process> {
     lab::require_program("nghttpd", "nghttp2-server")?;
     let folder = format!("--htdocs={}", folder.display());
     let args = ["--no-tls", "--trailer=x-end: 1", &folder, &H2C.to_string()];
     lab::Command::new("nghttpd", "nghttpd").args(args).netns(lab.backend(1)).start(lab)
 }
 
-fn curl(lab: &Lab, family: Family, args: &[&str]) -> Result<String> {
+pub(crate) fn curl(lab: &Lab, family: Family, args: &[&str]) -> Result<String> {
     lab::require_program("curl", "curl")?;
     let address = bracketed(lab, family);
     let mut words = vec!["--silent".to_owned(), "--show-error".into(), "--max-time".into(), "60".into()];
@@ -89,6 +95,8 @@ fn bracketed(lab: &Lab, family: Family) -> String {
 on_each_datapath!(
     curl_speaks_http_2_in_clear_and_by_tls,
     load_of_many_streams_is_served_without_a_failure,
+    large_uploads_of_many_streams_arrive_whole,
+    nghttp_gets_and_sends_trailers_and_priorities_are_borne,
     servers_of_http_2_serve_clients_of_either_version,
 );
 
@@ -133,12 +141,87 @@ fn load_of_many_streams_is_served_without_a_failure(datapath: Datapath) {
             let to = format!("--connect-to={}:{port}", bracketed(lab, family));
             let url = format!("{scheme}://one.example.com/");
             let args = ["-n", "2000", "-c", "4", "-m", "50", &to, &url];
-            let said = lab.client().output("h2load", &args)?;
-            ensure!(said.contains("2000 succeeded, 0 failed, 0 errored, 0 timeout"), "{scheme}: {said}");
-            ensure!(said.contains("status codes: 2000 2xx"), "{scheme}: {said}");
+            h2load(lab, 2000, &args)?;
+            let args = ["--h1", "-n", "2000", "-c", "8", &to, &url];
+            h2load(lab, 2000, &args)?;
         }
         Ok(())
     });
+}
+
+/// Fails unless all of `n` requests are answered by 200.
+fn h2load(lab: &Lab, n: u32, args: &[&str]) -> Result<()> {
+    let said = lab.client().output("h2load", args)?;
+    ensure!(said.contains(&format!("{n} succeeded, 0 failed, 0 errored, 0 timeout")), "{args:?}: {said}");
+    ensure!(said.contains(&format!("status codes: {n} 2xx")), "{args:?}: {said}");
+    Ok(())
+}
+
+/// More at a time than the windows of a connection hold, so that each waits for the others.
+fn large_uploads_of_many_streams_arrive_whole(datapath: Datapath) {
+    routed(1, |lab| {
+        serve(lab)?;
+        let server = HttpServer::start(lab.backend(1), WEB, |request| {
+            ok(&format!("{} {}\n", request.body.len(), request.body.iter().all(|byte| *byte == b'u')))
+        })?;
+        let _agent = Agent::start(lab, &AgentOptions::new(datapath))?;
+        lab::require_program("h2load", "nghttp2-client")?;
+        let upload = lab.folder().join("upload");
+        let size = 2_000_000;
+        std::fs::write(&upload, "u".repeat(size)).context("write")?;
+        let data = format!("--data={}", upload.display());
+        for (scheme, port, family) in [("http", 80, Family::V6), ("https", 443, Family::V4)] {
+            let to = format!("--connect-to={}:{port}", bracketed(lab, family));
+            let url = format!("{scheme}://one.example.com/");
+            h2load(lab, 40, &["-n", "40", "-c", "2", "-m", "20", &data, &to, &url])?;
+        }
+        let requests = server.requests();
+        ensure!(requests.len() == 80, "{} requests arrived", requests.len());
+        ensure!(requests.iter().all(|request| request.body == "u".repeat(size).as_bytes()), "other bytes");
+        Ok(())
+    });
+}
+
+// O29, O31
+fn nghttp_gets_and_sends_trailers_and_priorities_are_borne(datapath: Datapath) {
+    routed(1, |lab| {
+        serve(lab)?;
+        lab::require_program("nghttp", "nghttp2-client")?;
+        let folder = lab.folder().join("htdocs");
+        std::fs::create_dir_all(&folder).context("make a folder")?;
+        std::fs::write(folder.join("h2c"), "x".repeat(200_000)).context("write")?;
+        let _server = nghttpd(lab, &folder)?;
+        let server = HttpServer::identity(lab.backend(1), WEB, "web-1")?;
+        let _agent = Agent::start(lab, &AgentOptions::new(datapath))?;
+        let upload = lab.folder().join("upload");
+        std::fs::write(&upload, "u".repeat(100_000)).context("write")?;
+        let data = format!("--data={}", upload.display());
+        for family in Family::BOTH {
+            let base = format!("http://{}", bracketed(lab, family));
+            // The tool opens a tree of idle streams and hangs its request into it.
+            let weighted = ["--verbose", "--null-out", "--weight=7", "--multiply=5", &format!("{base}/h2c")];
+            let said = eventually("an answer", || {
+                served(lab.client().output("nghttp", &weighted)?, ":status: 200", 5)
+            })?;
+            ensure!(said.contains("send PRIORITY frame"), "no priorities: {said}");
+            served(said, "x-end: 1", 5)?;
+            let before = server.requests().len();
+            let upload = ["--verbose", "--no-dep", "--trailer=x-up: 1", &data, &format!("{base}/up")];
+            served(lab.client().output("nghttp", &upload)?, ":status: 200", 1)?;
+            let requests = server.requests();
+            let [request] = &requests[before..] else { bail!("{} requests", requests.len() - before) };
+            ensure!(request.body.len() == 100_000, "{} bytes of {}", request.body.len(), request.raw_head);
+        }
+        Ok(())
+    });
+}
+
+/// `said`, if it holds so many lines with `part` that nghttp has received.
+fn served(said: String, part: &str, n: usize) -> Result<String> {
+    let lines = said.lines().filter(|line| line.contains("recv (stream_id=") && line.contains(part));
+    let found = lines.count();
+    ensure!(found == n, "{found} of {n} lines with {part:?} in {said}");
+    Ok(said)
 }
 
 fn servers_of_http_2_serve_clients_of_either_version(datapath: Datapath) {
