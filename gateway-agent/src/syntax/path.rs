@@ -6,7 +6,7 @@
 //! - bytes outside ASCII are escaped;
 //! - `.` and `..` segments are removed (section 5.2.4); none climbs above the root;
 //! - refused are: broken escapes, an escaped NUL, `\` and `#`, a `.` or `..` segment that comes to light only for a
-//!   reader that decodes `%2F` or `%5C` or that cuts `;parameters` off;
+//!   reader that decodes `%2F`, `%5C` or `%3B` or that cuts `;parameters` off;
 //! - `%2F` itself stays and separates nothing; empty segments (`//`) stay: both are meaningful to applications.
 
 use super::hex_value;
@@ -128,7 +128,8 @@ fn hides_dot_segment(path: &str) -> bool {
         let begins = ends_with_separator(before);
         let dots = after.bytes().take_while(|byte| *byte == b'.').count();
         let tail = after.get(dots..).unwrap_or_default();
-        if begins && dots <= 2 && (tail.is_empty() || tail.starts_with(';') || begins_with_separator(tail)) {
+        if begins && dots <= 2 && (tail.is_empty() || begins_parameters(tail) || begins_with_separator(tail))
+        {
             return true;
         }
         rest = tail;
@@ -144,6 +145,12 @@ fn ends_with_separator(text: &str) -> bool {
 fn begins_with_separator(text: &str) -> bool {
     let first = text.as_bytes().first_chunk::<3>();
     text.starts_with('/') || first.is_some_and(|escape| is_escaped_separator(*escape))
+}
+
+/// Escaped too: a reader that decodes first cuts there as well.
+fn begins_parameters(text: &str) -> bool {
+    let first = text.as_bytes().first_chunk::<3>();
+    text.starts_with(';') || first.is_some_and(|escape| escape.eq_ignore_ascii_case(b"%3b"))
 }
 
 fn is_escaped_separator(escape: [u8; 3]) -> bool {
@@ -212,6 +219,8 @@ mod tests {
             "/a#b",
             "/a/..;/b",
             "/a/.;x/b",
+            "/a/..%3Bx/b",
+            "/a%2f..%3b",
             "/a%2f..%2fb",
             "/a/..%2fb",
             "/a%5C../b",

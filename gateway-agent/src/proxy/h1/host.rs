@@ -28,7 +28,8 @@ pub fn normalise(authority: &[u8], out: &mut String) -> Result<(), HeadError> {
         return Err(HeadError::Host);
     }
     let host = host.strip_suffix(b".").unwrap_or(host);
-    if host.is_empty() {
+    // With more dots at its end a name is none, and some readers drop them all.
+    if host.is_empty() || host.ends_with(b".") {
         return Err(HeadError::Host);
     }
     out.extend(host.iter().map(|byte| char::from(byte.to_ascii_lowercase())));
@@ -53,10 +54,10 @@ fn check_port(rest: &[u8]) -> Result<(), HeadError> {
     Ok(())
 }
 
-/// Of RFC 3986's `reg-name` only what names of the field hold: underscores are common, `~`, `+` and escapes harmless.
-/// The rest (commas, quotes, `@`, `/`) has no use but to be read in two ways.
+/// Of RFC 3986's `reg-name` only what names of the field hold: underscores are common, `~` and `+` harmless. The rest
+/// (commas, quotes, `@`, `/`, escapes, which some decode) has no use but to be read in two ways.
 const fn is_name_byte(byte: u8) -> bool {
-    byte.is_ascii_alphanumeric() || matches!(byte, b'-' | b'.' | b'_' | b'~' | b'+' | b'%')
+    byte.is_ascii_alphanumeric() || matches!(byte, b'-' | b'.' | b'_' | b'~' | b'+')
 }
 
 #[cfg(test)]
@@ -86,7 +87,7 @@ mod tests {
     fn what_is_no_host_is_refused() {
         for authority in [
             "", ".", ":80", "a:65536", "a:+1", "a:8a", "a b", "a/b", "user@a", "a,b", "a\"b", "[::1",
-            "[::1]x", "[a]", "[]", "a:1:2", "[::1].",
+            "[::1]x", "[a]", "[]", "a:1:2", "[::1].", "a..", "..", "a%41", "%",
         ] {
             assert!(normalise(authority.as_bytes(), &mut String::new()).is_err(), "{authority}");
         }

@@ -2,8 +2,9 @@
 
 use http::header::{Entry, HeaderMap, HeaderName, HeaderValue, SET_COOKIE};
 
+use crate::proxy::h1::HeadError;
 use crate::snapshot::HeaderChange;
-use crate::syntax::field::is_forbidden_trailer;
+use crate::syntax::field::{is_forbidden_trailer, is_token};
 
 /// Does what filters say. Values are added behind those that stay, with commas as in HTTP/1; those of `Set-Cookie`
 /// may hold commas and stay apart (RFC 9110 section 5.3).
@@ -59,10 +60,16 @@ pub fn replace(fields: &mut HeaderMap, replaced: impl Fn(&HeaderName) -> bool, o
     }
 }
 
-/// Drops what must not be a trailer (RFC 9110 section 6.5.1).
+/// The codec of HTTP/2 lets `"` through in names, which HTTP/1 does not know (RFC 9110 section 5.1).
+pub fn check_name(name: &HeaderName) -> Result<(), HeadError> {
+    if is_token(name.as_str().as_bytes()) { Ok(()) } else { Err(HeadError::Syntax) }
+}
+
+/// Drops what must not be a trailer (RFC 9110 section 6.5.1), and what is no field in every version.
 pub fn keep_trailers(fields: &mut HeaderMap) {
-    let forbidden: Vec<HeaderName> =
-        fields.keys().filter(|name| is_forbidden_trailer(name.as_str().as_bytes())).cloned().collect();
+    let is_dropped =
+        |name: &HeaderName| is_forbidden_trailer(name.as_str().as_bytes()) || check_name(name).is_err();
+    let forbidden: Vec<HeaderName> = fields.keys().filter(|name| is_dropped(name)).cloned().collect();
     for name in forbidden {
         fields.remove(name);
     }

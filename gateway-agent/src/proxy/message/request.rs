@@ -8,7 +8,7 @@ use http::header::{
 use http::request::Parts;
 use http::{Method, Uri};
 
-use super::grpc;
+use super::{fields, grpc};
 use crate::proxy::h1::field::Meaning;
 use crate::proxy::h1::limits::FIELDS_MAX;
 use crate::proxy::h1::request::{Asked, MethodKind};
@@ -154,6 +154,7 @@ impl Request {
     fn take_fields(&mut self, headers: HeaderMap, has_ended: bool) -> Result<Framing, HeadError> {
         let mut length = None;
         for (name, value) in &headers {
+            fields::check_name(name)?;
             match Meaning::of(name.as_str().as_bytes()) {
                 Meaning::EndToEnd | Meaning::Trace if name != COOKIE => {
                     self.fields.append(name.clone(), value.clone());
@@ -262,7 +263,7 @@ fn kind(method: &Method) -> MethodKind {
 }
 
 /// Digits only, and no more than a number of 64 bits holds.
-fn number(value: &HeaderValue) -> Result<u64, HeadError> {
+pub(super) fn number(value: &HeaderValue) -> Result<u64, HeadError> {
     let digits = value.as_bytes();
     if digits.is_empty() || digits.len() > 18 || !digits.iter().all(u8::is_ascii_digit) {
         return Err(HeadError::ContentLength);

@@ -3,6 +3,8 @@
 use http::header::{CONTENT_LENGTH, HeaderMap, HeaderName, HeaderValue};
 use http::{StatusCode, response};
 
+use super::fields::check_name;
+use super::request::number;
 use crate::proxy::h1::field::Meaning;
 use crate::proxy::h1::{HeadError, ResponseHead};
 
@@ -40,14 +42,28 @@ impl Response {
     /// Of HTTP/2.
     pub fn of_h2(parts: response::Parts) -> Result<Self, HeadError> {
         let response::Parts { status, headers, .. } = parts;
+        if status == StatusCode::SWITCHING_PROTOCOLS {
+            // There is none in HTTP/2 (RFC 9113 section 8.6), and a client of HTTP/1 would take what follows for the
+            // other protocol.
+            return Err(HeadError::Status);
+        }
         let mut fields = HeaderMap::new();
+        let mut length = None;
         for (name, value) in &headers {
+            check_name(name)?;
             match Meaning::of(name.as_str().as_bytes()) {
                 Meaning::EndToEnd | Meaning::Forwarded | Meaning::Host | Meaning::Expect | Meaning::Trace => {
                     fields.append(name.clone(), value.clone());
                 }
-                // It may be repeated (RFC 9110 section 8.6), and the codec has compared them.
-                Meaning::ContentLength => drop(fields.insert(CONTENT_LENGTH, value.clone())),
+                // It may be repeated (RFC 9110 section 8.6). The codec has compared them; this is what a message
+                // promises, whoever makes it.
+                Meaning::ContentLength => {
+                    let number = number(value)?;
+                    if length.replace(number).is_some_and(|earlier| earlier != number) {
+                        return Err(HeadError::ContentLength);
+                    }
+                    fields.insert(CONTENT_LENGTH, value.clone());
+                }
                 Meaning::Connection | Meaning::HopByHop | Meaning::TransferEncoding | Meaning::Upgrade => {}
             }
         }

@@ -5,7 +5,7 @@ use http::uri::Scheme;
 use proptest::prelude::*;
 
 use super::encode::{request_to_h1, request_to_h2};
-use super::{Request, fields};
+use super::{Request, Response, fields};
 use crate::proxy::h1::encode::Forwarded;
 use crate::proxy::h1::{Framing, HeadError, RequestHead, Scanner};
 use crate::snapshot::{ForwardedStyle, HeaderChanges, RequestView as _, Rewrite};
@@ -100,6 +100,7 @@ fn what_h1_would_read_otherwise_is_refused() {
         ("GET", "http://a/", &[("connection", "close")], HeadError::ConnectionOptions),
         ("GET", "http://a/", &[("upgrade", "h2c")], HeadError::ConnectionOptions),
         ("GET", "http://a/", &[("te", "gzip")], HeadError::TransferEncoding),
+        ("GET", "http://a/", &[("a\"b", "1")], HeadError::Syntax),
         ("GET", "http://a/", &[("content-length", "")], HeadError::ContentLength),
         ("GET", "http://a/", &[("content-length", "0"), ("content-length", "0")], HeadError::ContentLength),
         ("GET", "http://a/", &[("content-length", "7")], HeadError::ContentLength),
@@ -115,6 +116,35 @@ fn what_h1_would_read_otherwise_is_refused() {
         let refused = Request::of_h2(parts(method, uri, headers), true);
         assert_eq!(refused.err(), Some(error), "{method} {uri} {headers:?}");
     }
+}
+
+#[test]
+fn answers_that_h1_would_read_otherwise_are_refused() {
+    let answer = |status: u16, headers: &[(&str, &str)]| {
+        let mut response = http::Response::builder().status(status).body(()).unwrap();
+        for (name, value) in headers {
+            response.headers_mut().append(
+                HeaderName::from_bytes(name.as_bytes()).unwrap(),
+                HeaderValue::from_bytes(value.as_bytes()).unwrap(),
+            );
+        }
+        Response::of_h2(response.into_parts().0).map(|response| response.fields.len())
+    };
+    assert_eq!(answer(200, &[("content-length", "5"), ("content-length", "5")]), Ok(1));
+    for (status, headers, error) in [
+        // What follows would be taken for another protocol.
+        (101, &[][..], HeadError::Status),
+        (200, &[("content-length", "5"), ("content-length", "6")], HeadError::ContentLength),
+        (200, &[("content-length", "+5")], HeadError::ContentLength),
+        (200, &[("a\"b", "1")], HeadError::Syntax),
+    ] {
+        assert_eq!(answer(status, headers), Err(error), "{status} {headers:?}");
+    }
+    let mut trailers = HeaderMap::new();
+    trailers.append(HeaderName::from_bytes(b"a\"b").unwrap(), HeaderValue::from_static("1"));
+    trailers.append("x-sum", HeaderValue::from_static("1"));
+    fields::keep_trailers(&mut trailers);
+    assert_eq!(trailers.len(), 1);
 }
 
 proptest! {
