@@ -10,6 +10,7 @@ mod command;
 mod conformance;
 mod demo;
 mod deny;
+mod fuzz;
 mod image;
 mod libtest;
 mod setup;
@@ -52,6 +53,8 @@ enum Task {
     Demo(demo::Args),
     /// Measure the agent beside its peers: CPU per unit of work, interleaved rounds (needs root)
     Bench(bench::Args),
+    /// Look for bytes that break what the parsers promise, by coverage
+    Fuzz(fuzz::Args),
     /// Build the agent's container image, an OCI archive, without a container engine
     Image(image::Args),
     /// A real Kubernetes of two nodes in network namespaces: up, down, status, kubectl, load (needs root and Go)
@@ -71,6 +74,7 @@ fn main() -> ExitCode {
         Task::Codegen => codegen::run(),
         Task::Demo(args) => demo::run(&args),
         Task::Bench(args) => bench::run(&args),
+        Task::Fuzz(args) => fuzz::run(&args),
         Task::Image(args) => image::run(&args),
         Task::Cluster(args) => cluster::run(&args),
         Task::Conformance(args) => conformance::run(&args),

@@ -30,6 +30,8 @@ pub(crate) enum Purpose {
     Test,
     /// `cargo xtask bench`
     Bench,
+    /// `cargo xtask fuzz`
+    Fuzz,
     /// `cargo xtask cluster`; Go is not among it
     Cluster,
 }

@@ -61,6 +61,7 @@ const GROUPS: &[Group] = &[
         why: "the virtual machines with other kernels",
         packages: &["qemu-system-x86", "busybox-static", "xz-utils", "zstd"],
     },
+    Group { purposes: &[Purpose::Fuzz], why: "libFuzzer is C++", packages: &["g++"] },
     Group {
         purposes: &[Purpose::Bench],
         why: "peers and load generators of the benches",
