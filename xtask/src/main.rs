@@ -12,6 +12,7 @@ mod demo;
 mod deny;
 mod fuzz;
 mod image;
+mod instructions;
 mod libtest;
 mod setup;
 mod test;
@@ -55,6 +56,8 @@ enum Task {
     Bench(bench::Args),
     /// Look for bytes that break what the parsers promise, by coverage
     Fuzz(fuzz::Args),
+    /// Count the instructions of the hot paths under valgrind, against those on record
+    Instructions(instructions::Args),
     /// Build the agent's container image, an OCI archive, without a container engine
     Image(image::Args),
     /// A real Kubernetes of two nodes in network namespaces: up, down, status, kubectl, load (needs root and Go)
@@ -75,6 +78,7 @@ fn main() -> ExitCode {
         Task::Demo(args) => demo::run(&args),
         Task::Bench(args) => bench::run(&args),
         Task::Fuzz(args) => fuzz::run(&args),
+        Task::Instructions(args) => instructions::run(&args),
         Task::Image(args) => image::run(&args),
         Task::Cluster(args) => cluster::run(&args),
         Task::Conformance(args) => conformance::run(&args),

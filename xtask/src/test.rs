@@ -33,7 +33,7 @@ pub(crate) struct Args {
 /// waiting for a single-threaded link, a download or the interpreter.
 const LANES: [&[Step]; 2] = [
     &[Step::Fmt, Step::Tidy, Step::Deny, Step::Ebpf, Step::Build, Step::Units, Step::Clippy, Step::Doc],
-    &[Step::Clients, Step::ClusterBuild, Step::Kernels, Step::ClippyBpf, Step::Miri],
+    &[Step::Clients, Step::ClusterBuild, Step::Kernels, Step::ClippyBpf, Step::Miri, Step::Instructions],
 ];
 
 /// Steps with real time in them, one after the other: on a machine that also compiles they would measure that.

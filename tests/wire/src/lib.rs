@@ -6,7 +6,9 @@
 //!
 //! [`reading`] reads connections with them. [`targets`] states what must hold for any bytes; `cargo xtask fuzz` looks for bytes for which it does not, and the
 //! test `corpus` replays those that were found. The test `differential` reads requests with another implementation.
+//! [`paths`] are what `cargo xtask instructions` counts.
 
+pub mod paths;
 pub mod reading;
 pub mod targets;
 

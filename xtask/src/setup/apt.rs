@@ -61,6 +61,11 @@ const GROUPS: &[Group] = &[
         why: "the virtual machines with other kernels",
         packages: &["qemu-system-x86", "busybox-static", "xz-utils", "zstd"],
     },
+    Group {
+        purposes: &[Purpose::Test],
+        why: "counts the instructions of the hot paths",
+        packages: &["valgrind"],
+    },
     Group { purposes: &[Purpose::Fuzz], why: "libFuzzer is C++", packages: &["g++"] },
     Group {
         purposes: &[Purpose::Bench],

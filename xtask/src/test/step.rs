@@ -52,6 +52,8 @@ pub(super) enum Step {
     Doc,
     /// The interpreter on gateway-common
     Miri,
+    /// The instructions of the hot paths, against those on record
+    Instructions,
     /// The kernel programs on this kernel
     Kernel,
     /// Clients that Debian does not have, for the agent in network namespaces
@@ -87,6 +89,7 @@ impl Step {
             Self::Units => "units",
             Self::Doc => "doc",
             Self::Miri => "miri",
+            Self::Instructions => "instructions",
             Self::Kernel => "kernel",
             Self::Clients => "clients",
             Self::Netns => "netns",
@@ -135,6 +138,7 @@ impl Step {
             }
             Self::Doc => doc(log)?,
             Self::Miri => miri(log)?,
+            Self::Instructions => log.run(xtask(&["instructions"]), STEP_LIMIT)?,
             Self::Kernel => return run_binaries(log, |binary| binary.package == KERNEL_TESTS),
             Self::Clients => clients::build(log, STEP_LIMIT)?,
             Self::Netns => return run_binaries(log, |binary| binary.package == NETNS_TESTS),
