@@ -12,7 +12,7 @@ use super::Connection;
 use crate::proxy::h1::encode;
 use crate::proxy::h1::request::Asked;
 use crate::proxy::message::Request;
-use crate::snapshot::{BackendProtocol, Filters, Scheme};
+use crate::snapshot::{BackendProtocol, Filters};
 
 impl Connection<'_> {
     pub(super) fn route<'t>(&mut self, table: &'t Table, parts: &Parts, place: Range<usize>) -> Routed<'t> {
