@@ -54,21 +54,22 @@ fn requests_of_http_1_to_http_1_are_mirrored_by_http_2() {
         let (main, main_requests, _) = canned(OK).await;
         let (mirror, seen) = recorded().await;
         lab.publish(None, vec![mirrored(forward(&[main]), set(&[mirror]))]);
-        let said = "x-forwarded-for: 127.0.0.1\nx-forwarded-proto: http\nx-forwarded-host: h\nx-a: 1\n";
         let mut n = 0;
-        for (head, body, expected) in [
-            ("GET /a?b HTTP/1.1\r\n", "", format!("GET http://h/a?b\n{said}")),
-            (
-                "POST /s HTTP/1.1\r\nContent-Length: 5\r\n",
-                "hello",
-                format!("POST http://h/s\ncontent-length: 5\n{said}hello"),
-            ),
+        for (head, body, begin) in [
+            ("GET /a?b HTTP/1.1\r\n", "", "GET http://h/a?b\n"),
+            ("POST /s HTTP/1.1\r\nContent-Length: 5\r\n", "hello", "POST http://h/s\ncontent-length: 5\n"),
         ] {
             let answer = lab.ask(&format!("{head}Host: h\r\nConnection: close\r\n\r\n{body}")).await;
             assert!(answer.ends_with("ok"), "{answer}");
             n += 1;
             until(|| seen.borrow().len() == n).await;
-            assert_eq!(seen.borrow()[n - 1], expected);
+            let copy = seen.borrow()[n - 1].clone();
+            assert!(copy.starts_with(begin) && copy.ends_with(&format!("\n{body}")), "{copy}");
+            for field in ["x-forwarded-for: 127.0.0.1\n", "x-forwarded-host: h\n", "x-a: 1\n"] {
+                assert!(copy.contains(field), "{copy}");
+            }
+            // What belongs to the connection to the server that answers does not get here.
+            assert!(!copy.contains("connection") && !copy.contains("\nhost:"), "{copy}");
         }
         until(|| numbers(lab) == (2, 0)).await;
         assert_eq!(main_requests.borrow().len(), 2);
@@ -94,7 +95,7 @@ fn chunked_body_is_mirrored_without_its_chunks() {
             3;x=y\r\nabc\r\n2\r\nde\r\n0\r\n\r\n";
         assert!(lab.ask(request).await.ends_with("ok"));
         until(|| seen.borrow().len() == 1).await;
-        assert!(seen.borrow()[0].ends_with("x-a: 1\nabcde"), "{:?}", seen.borrow());
+        assert!(seen.borrow()[0].ends_with("\nabcde"), "{:?}", seen.borrow());
         until(|| numbers(lab) == (1, 0)).await;
     });
 }
