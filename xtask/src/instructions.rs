@@ -84,9 +84,8 @@ fn count(binary: &Path, name: &str) -> Result<u64> {
 
 /// Callgrind's own sum; 0 where it has not seen the function that is counted.
 fn total(text: &str) -> Option<u64> {
-    let line =
-        text.lines().find_map(|line| line.strip_prefix("totals: ").or(line.strip_prefix("summary: ")))?;
-    line.trim().parse().ok().filter(|total| *total > 0)
+    let sum = text.lines().find_map(|line| line.strip_prefix("totals: "))?;
+    sum.trim().parse().ok().filter(|total| *total > 0)
 }
 
 fn record_path() -> PathBuf {

@@ -25,6 +25,8 @@ mod agent {
 
         pub mod tls {
             pub mod hello;
+            #[cfg(test)]
+            mod maker;
         }
     }
 }

@@ -11,14 +11,14 @@ use gateway_common::{hash, maglev};
 use http::{HeaderMap, HeaderName, HeaderValue, Uri};
 
 use crate::proxy::h1::chunked::Decoder;
-use crate::proxy::h1::encode::{self, Answer, Persistence};
+use crate::proxy::h1::encode::{self, Answer, Forwarded, Persistence};
 use crate::proxy::h1::request::MethodKind;
 use crate::proxy::h1::{Framing, RequestHead, ResponseHead, Scanner};
 use crate::proxy::message::encode::{request_to_h1, response_to_h1};
 use crate::proxy::message::{Request, Response};
 use crate::proxy::tls::hello::{Parser, Progress};
 use crate::reading::{FORWARDED, encode_request};
-use crate::snapshot::Rewrite;
+use crate::snapshot::{ForwardedStyle, Rewrite};
 
 /// Does the work once; the argument counts the times.
 pub type Work = Box<dyn FnMut(usize)>;
@@ -59,6 +59,9 @@ const REQUEST: &[u8] = b"GET /service-3/items/42?page=2&sort=name HTTP/1.1\r\nHo
     Accept-Encoding: gzip, deflate, br, zstd\r\nConnection: keep-alive\r\nCookie: session=0123456789abcdef; theme=dark\r\n\
     Upgrade-Insecure-Requests: 1\r\nSec-Fetch-Dest: document\r\nSec-Fetch-Mode: navigate\r\nPriority: u=0, i\r\n\r\n";
 
+/// Without parameters of a Gateway.
+const SAID: Forwarded<'static> = Forwarded { style: ForwardedStyle::XForwarded, ..FORWARDED };
+
 const RESPONSE: &[u8] = b"HTTP/1.1 200 OK\r\nServer: nginx\r\nDate: Mon, 30 Nov 2026 12:00:00 GMT\r\n\
     Content-Type: application/json; charset=utf-8\r\nContent-Length: 5120\r\nConnection: keep-alive\r\n\
     Cache-Control: no-cache, private\r\nETag: \"0123456789abcdef\"\r\nVary: Accept-Encoding\r\n\r\n";
@@ -78,7 +81,7 @@ fn request() -> Work {
         let listener = table.listeners.lookup(head.host()).expect("a listener");
         black_box(listener.find(head.host(), &head.view(bytes)).expect("a route"));
         out.clear();
-        encode_request(&head, bytes, &mut out);
+        encode_request(&head, bytes, SAID, &mut out);
         black_box(&out);
     })
 }
@@ -123,7 +126,7 @@ fn request_of_h2() -> Work {
         let parts = parts.pop().unwrap_or_else(|| request.clone().into_parts().0);
         let request = Request::of_h2(parts, true).expect("well-formed");
         out.clear();
-        request_to_h1(&request, FORWARDED, (&Rewrite::default(), &[]), &mut out);
+        request_to_h1(&request, SAID, (&Rewrite::default(), &[]), &mut out);
         black_box(&out);
     })
 }

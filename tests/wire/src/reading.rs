@@ -5,11 +5,18 @@
 use crate::proxy::h1::encode::{self, Forwarded};
 use crate::proxy::h1::framing::Body;
 use crate::proxy::h1::{Framing, RequestHead, Scanner};
-use crate::snapshot::Rewrite;
+use crate::snapshot::{ForwardedStyle, Rewrite};
 
 /// What the forwarded heads in here say of the client.
-pub const FORWARDED: Forwarded<'static> =
-    Forwarded { client: "192.0.2.1", proto: "http", local: "198.51.100.1:8080" };
+pub const FORWARDED: Forwarded<'static> = Forwarded {
+    client: "192.0.2.1",
+    proto: "http",
+    port: 80,
+    local: "198.51.100.1:8080",
+    request_id: "00000000-0000-4000-8000-000000000000",
+    style: ForwardedStyle::Both,
+    is_trusted: false,
+};
 
 /// One request that was taken, with its whole body.
 #[derive(Clone, Debug)]
@@ -72,7 +79,7 @@ impl Message {
     /// What the server behind is sent for the head.
     pub fn forwarded_head(&self) -> Vec<u8> {
         let mut out = Vec::new();
-        encode_request(&self.head, &self.bytes, &mut out);
+        encode_request(&self.head, &self.bytes, FORWARDED, &mut out);
         out
     }
 
@@ -83,8 +90,8 @@ impl Message {
 }
 
 /// Appends what the server behind is sent for `head`, by a rule without filters.
-pub fn encode_request(request: &RequestHead, head: &[u8], out: &mut Vec<u8>) {
-    encode::request(request, head, FORWARDED, (&Rewrite::default(), &[]), out);
+pub fn encode_request(request: &RequestHead, head: &[u8], forwarded: Forwarded<'_>, out: &mut Vec<u8>) {
+    encode::request(request, head, forwarded, (&Rewrite::default(), &[]), out);
 }
 
 /// The requests in `stream`, which arrives in pieces that end at `ends`.

@@ -32,8 +32,11 @@ const BATCH: usize = 500;
 /// A message that we take and the other does not, the one before it, and whether the other has said that it is bad.
 type Untaken<'a> = (Option<&'a Message>, &'a Message, bool);
 
-/// What we take and the other does not: why that is so, and what tells it.
-const STRICTER: &[(&str, fn(Untaken<'_>) -> bool)] = &[
+/// Why the other does not take a message, and what tells it.
+type Reason = (&'static str, fn(Untaken<'_>) -> bool);
+
+/// What we take and the other does not.
+const STRICTER: &[Reason] = &[
     ("an empty line before a request line (RFC 9112 section 2.2)", |(_, message, _)| message.n_before > 0),
     // Both are about persistence, not about what was read.
     ("it looks at the first Connection field of HTTP/1.0 only, and closes", |(before, _, is_bad)| {

@@ -48,6 +48,7 @@ pub(super) fn table(n_hosts: usize, n_paths: usize) -> HttpTable {
         port: 80,
         scheme: Scheme::Http,
         client_certificate: None,
+        provenance: Arc::default(),
         hosts,
         grpc: HostTable::default(),
     };

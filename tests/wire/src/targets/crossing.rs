@@ -62,7 +62,7 @@ fn is_read_as(request: &Request, out: &[u8]) {
     assert!(head.keep_alive && head.upgrade.is_none(), "{}", out.escape_ascii());
     let again = Request::of_h1(&head, out).expect("a head of ours");
     assert_eq!(routed(&again), routed(request));
-    assert_eq!(head.view(out).header("x-forwarded-for"), Some(FORWARDED.client.as_bytes()));
+    assert_eq!(head.view(out).claimed("x-forwarded-for"), Some(FORWARDED.client.as_bytes()));
 }
 
 /// First line: status, and any of `end` (no body follows), `head` (the answer to one) and `1.0` (for such a client).
