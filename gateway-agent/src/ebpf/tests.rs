@@ -92,6 +92,7 @@ impl Running {
 
     fn serve(ebpf: Ebpf, started: &mpsc::Sender<Self>) {
         let runtime = tokio::runtime::Builder::new_current_thread().enable_all().build().unwrap();
+        let (ended, end) = mpsc::channel::<()>();
         runtime.block_on(async {
             let publisher = Publisher::default();
             let reader = publisher.reader();
@@ -99,7 +100,6 @@ impl Running {
             let drain = Drain::default();
             let (watching, interfaces) = addresses::watch().unwrap();
             let (crash, crashed) = tokio::sync::oneshot::channel();
-            let (ended, end) = mpsc::channel::<()>();
             let running = Self {
                 publisher,
                 applied: ebpf.applied(),
@@ -118,8 +118,10 @@ impl Running {
                 _ = crashed => {}
             }
             watching.abort();
-            drop(ended);
         });
+        // Work on other threads may still hold what the path holds.
+        drop(runtime);
+        drop(ended);
     }
 
     /// Waits until the revision is in force.

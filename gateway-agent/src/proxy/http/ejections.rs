@@ -9,7 +9,8 @@ use std::collections::VecDeque;
 use std::net::SocketAddr;
 use std::sync::atomic::{AtomicU32, AtomicU64, Ordering};
 use std::sync::{Arc, Mutex, PoisonError};
-use std::time::Instant;
+
+use tokio::time::Instant;
 
 /// What is kept of what was said. Workers listen every tenth of a second; beyond so many endpoints in it the oldest words
 /// are lost, and the others find out by themselves.
@@ -91,7 +92,8 @@ impl Voice {
 #[cfg(test)]
 mod tests {
     use std::net::SocketAddr;
-    use std::time::Instant;
+
+    use tokio::time::Instant;
 
     use super::{Ejections, Says, Voice, WORDS_MAX};
 

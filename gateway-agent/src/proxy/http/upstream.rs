@@ -6,9 +6,9 @@ use std::pin::pin;
 use std::rc::Rc;
 use std::sync::Arc;
 use std::task::Poll;
-use std::time::Instant;
 
 use tokio::net::TcpStream;
+use tokio::time::Instant;
 
 use super::balance::{self, Tried};
 use super::clock::{Due, Timer};

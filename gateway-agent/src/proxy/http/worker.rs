@@ -5,7 +5,8 @@ use std::hash::{BuildHasher as _, RandomState};
 use std::net::SocketAddr;
 use std::rc::Rc;
 use std::sync::Arc;
-use std::time::Instant;
+
+use tokio::time::Instant;
 
 use super::balance::{Random, Shares};
 use super::buffer::{Buffer, Buffers};
@@ -205,7 +206,8 @@ async fn tick(worker: Rc<HttpWorker>) {
 #[cfg(test)]
 mod tests {
     use std::sync::Arc;
-    use std::time::Instant;
+
+    use tokio::time::Instant;
 
     use super::super::ejections::{Ejections, Says};
     use super::{EJECTION_TICKS, HttpWorker};

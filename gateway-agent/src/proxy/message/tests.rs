@@ -24,7 +24,7 @@ fn parts(method: &str, uri: &str, headers: &[(&str, &str)]) -> http::request::Pa
     let mut request = http::Request::builder().method(method).uri(uri).body(()).unwrap();
     for (name, value) in headers {
         request.headers_mut().append(
-            HeaderName::from_bytes(name.as_bytes()).unwrap(),
+            HeaderName::from_lowercase(name.as_bytes()).unwrap(),
             HeaderValue::from_bytes(value.as_bytes()).unwrap(),
         );
     }
@@ -124,7 +124,7 @@ fn answers_that_h1_would_read_otherwise_are_refused() {
         let mut response = http::Response::builder().status(status).body(()).unwrap();
         for (name, value) in headers {
             response.headers_mut().append(
-                HeaderName::from_bytes(name.as_bytes()).unwrap(),
+                HeaderName::from_lowercase(name.as_bytes()).unwrap(),
                 HeaderValue::from_bytes(value.as_bytes()).unwrap(),
             );
         }
@@ -141,7 +141,7 @@ fn answers_that_h1_would_read_otherwise_are_refused() {
         assert_eq!(answer(status, headers), Err(error), "{status} {headers:?}");
     }
     let mut trailers = HeaderMap::new();
-    trailers.append(HeaderName::from_bytes(b"a\"b").unwrap(), HeaderValue::from_static("1"));
+    trailers.append(HeaderName::from_lowercase(b"a\"b").unwrap(), HeaderValue::from_static("1"));
     trailers.append("x-sum", HeaderValue::from_static("1"));
     fields::keep_trailers(&mut trailers);
     assert_eq!(trailers.len(), 1);
@@ -167,7 +167,7 @@ proptest! {
         let mut parts = request.into_parts().0;
         for (name, value) in host.iter().map(|host| ("host".to_owned(), host.clone())).chain(fields) {
             if let (Ok(name), Ok(value)) =
-                (HeaderName::from_bytes(name.as_bytes()), HeaderValue::from_bytes(value.as_bytes()))
+                (HeaderName::from_lowercase(name.as_bytes()), HeaderValue::from_bytes(value.as_bytes()))
             {
                 parts.headers.append(name, value);
             }
