@@ -22,6 +22,7 @@ pub mod manifests;
 pub mod metrics;
 pub mod provision;
 pub mod proxy;
+mod random;
 pub mod snapshot;
 pub mod status;
 pub mod store;

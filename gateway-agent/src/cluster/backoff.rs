@@ -4,6 +4,8 @@
 
 use std::time::Duration;
 
+use crate::random::SplitMix64;
+
 /// A restart of the API server takes seconds: the first tries come quickly.
 const FIRST: Duration = Duration::from_millis(250);
 
@@ -15,7 +17,7 @@ pub(super) struct Backoff {
     failures: u32,
     first: Duration,
     longest: Duration,
-    random: u64,
+    random: SplitMix64,
 }
 
 impl Backoff {
@@ -24,7 +26,7 @@ impl Backoff {
     }
 
     pub(super) const fn between(first: Duration, longest: Duration, seed: u64) -> Self {
-        Self { failures: 0, first, longest, random: seed }
+        Self { failures: 0, first, longest, random: SplitMix64::new(seed) }
     }
 
     /// The wait after one more failure: at least half of the exponential step, so that it never degrades to none, and
@@ -44,17 +46,7 @@ impl Backoff {
 
     /// A time below `span`.
     pub(super) fn jitter(&mut self, span: Duration) -> Duration {
-        span.mul_f64(f64::from(self.next()) / (f64::from(u32::MAX) + 1.0))
-    }
-
-    /// SplitMix64 (Steele et al., OOPSLA 2014), the upper half.
-    fn next(&mut self) -> u32 {
-        self.random = self.random.wrapping_add(0x9e37_79b9_7f4a_7c15);
-        let mut mixed = self.random;
-        mixed = (mixed ^ (mixed >> 30)).wrapping_mul(0xbf58_476d_1ce4_e5b9);
-        mixed = (mixed ^ (mixed >> 27)).wrapping_mul(0x94d0_49bb_1331_11eb);
-        let upper = (mixed ^ (mixed >> 31)) >> 32;
-        u32::try_from(upper).unwrap_or(u32::MAX)
+        span.mul_f64(f64::from(self.random.next_u32()) / (f64::from(u32::MAX) + 1.0))
     }
 }
 

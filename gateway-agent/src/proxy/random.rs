@@ -1,26 +1,23 @@
-//! A small generator for load balancing: SplitMix64 (Steele et al., OOPSLA 2014). Not for secrets.
-//!
-//! **Invariant:** the seed decides everything, so tests can repeat a choice.
+//! What a worker draws for load balancing. Not for secrets.
 
 use std::cell::Cell;
 
+use crate::random::SplitMix64;
+
 #[derive(Debug)]
-pub(super) struct Random(Cell<u64>);
+pub(super) struct Random(Cell<SplitMix64>);
 
 impl Random {
     pub(super) const fn new(seed: u64) -> Self {
-        Self(Cell::new(seed))
+        Self(Cell::new(SplitMix64::new(seed)))
     }
 
     /// The next number, uniform over all of `u32`.
     pub(super) fn next(&self) -> u32 {
-        let state = self.0.get().wrapping_add(0x9e37_79b9_7f4a_7c15);
-        self.0.set(state);
-        let mut mixed = state;
-        mixed = (mixed ^ (mixed >> 30)).wrapping_mul(0xbf58_476d_1ce4_e5b9);
-        mixed = (mixed ^ (mixed >> 27)).wrapping_mul(0x94d0_49bb_1331_11eb);
-        // The upper half is the better mixed one; the shift leaves 32 bits.
-        ((mixed ^ (mixed >> 31)) >> 32) as u32
+        let mut numbers = self.0.get();
+        let number = numbers.next_u32();
+        self.0.set(numbers);
+        number
     }
 }
 

@@ -2,6 +2,8 @@
 
 use smallvec::SmallVec;
 
+use crate::random::SplitMix64;
+
 /// Endpoints of one set that this request has tried in vain.
 pub(super) type Tried = SmallVec<[usize; 4]>;
 
@@ -10,9 +12,9 @@ pub(super) type Tried = SmallVec<[usize; 4]>;
 #[derive(Clone, Copy, Debug)]
 pub(super) struct Shares(u32);
 
-/// SplitMix64 (Steele, Lea, Flood 2014): enough to pick endpoints, no secret depends on it.
+/// Picks endpoints.
 #[derive(Clone, Copy, Debug)]
-pub(super) struct Random(u64);
+pub(super) struct Random(SplitMix64);
 
 impl Shares {
     pub(super) fn new(seed: u64) -> Self {
@@ -29,7 +31,7 @@ impl Shares {
 
 impl Random {
     pub(super) fn new(seed: u64) -> Self {
-        Self(seed)
+        Self(SplitMix64::new(seed))
     }
 
     /// Whether one of `numerator` in `denominator` is met.
@@ -43,13 +45,7 @@ impl Random {
     }
 
     pub(super) fn number(&mut self) -> u32 {
-        self.0 = self.0.wrapping_add(0x9e37_79b9_7f4a_7c15);
-        let mut mixed = self.0;
-        mixed = (mixed ^ mixed >> 30).wrapping_mul(0xbf58_476d_1ce4_e5b9);
-        mixed = (mixed ^ mixed >> 27).wrapping_mul(0x94d0_49bb_1331_11eb);
-        mixed ^= mixed >> 31;
-        // The upper half, narrowed without loss.
-        (mixed >> 32) as u32
+        self.0.next_u32()
     }
 }
 

@@ -3,6 +3,7 @@
 //! What clients say counts where they are trusted; trace contexts also where the Gateway's parameters say so. No span
 //! is made here, so that what is passed on is passed on as it came. Pure: bytes and random numbers in, values out.
 
+use crate::random::SplitMix64;
 use crate::syntax::trace::{self, REQUEST_ID_LEN_MAX, TraceId};
 
 /// Of one request.
@@ -39,28 +40,24 @@ pub(super) enum Kept {
     Whole,
 }
 
-/// Makes ids: 128 bits of two generators (SplitMix64, Steele, Lea, Flood 2014) whose seeds the system gave. Two
+/// Makes ids: 128 bits of two generators whose seeds the system gave. Two
 /// workers, or two agents, do not make the same one; who has seen one can tell the next, so that it is no secret.
 #[derive(Clone, Copy, Debug)]
-pub(super) struct Ids([u64; 2]);
+pub(super) struct Ids([SplitMix64; 2]);
 
 impl Ids {
-    pub(super) const fn new(seeds: [u64; 2]) -> Self {
-        Self(seeds)
+    pub(super) const fn new([one, other]: [u64; 2]) -> Self {
+        Self([SplitMix64::new(one), SplitMix64::new(other)])
     }
 
     /// The next one, in hexadecimal digits.
     fn next(&mut self) -> [u8; 32] {
         let mut digits = [0; 32];
-        for (state, digits) in self.0.iter_mut().zip(digits.as_chunks_mut::<16>().0) {
-            *state = state.wrapping_add(0x9e37_79b9_7f4a_7c15);
-            let mut mixed = *state;
-            mixed = (mixed ^ mixed >> 30).wrapping_mul(0xbf58_476d_1ce4_e5b9);
-            mixed = (mixed ^ mixed >> 27).wrapping_mul(0x94d0_49bb_1331_11eb);
-            mixed ^= mixed >> 31;
+        for (numbers, digits) in self.0.iter_mut().zip(digits.as_chunks_mut::<16>().0) {
+            let number = numbers.next();
             for (nth, digit) in digits.iter_mut().enumerate() {
                 // Half a byte is below 16.
-                let half = u8::try_from(mixed >> (60 - 4 * nth) & 0xf).unwrap_or(0);
+                let half = u8::try_from(number >> (60 - 4 * nth) & 0xf).unwrap_or(0);
                 *digit = if half < 10 { b'0' + half } else { b'a' + half - 10 };
             }
         }

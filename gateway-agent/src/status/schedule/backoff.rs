@@ -4,28 +4,22 @@
 
 use std::time::Duration;
 
-/// Numbers without a pattern that matters (splitmix64).
+use crate::random::SplitMix64;
+
+/// Numbers without a pattern that matters.
 #[derive(Clone, Debug)]
-pub(super) struct Chance(u64);
+pub(super) struct Chance(SplitMix64);
 
 impl Chance {
     pub(super) const fn new(seed: u64) -> Self {
-        Self(seed)
-    }
-
-    const fn next(&mut self) -> u64 {
-        self.0 = self.0.wrapping_add(0x9e37_79b9_7f4a_7c15);
-        let mut mixed = self.0;
-        mixed = (mixed ^ (mixed >> 30)).wrapping_mul(0xbf58_476d_1ce4_e5b9);
-        mixed = (mixed ^ (mixed >> 27)).wrapping_mul(0x94d0_49bb_1331_11eb);
-        mixed ^ (mixed >> 31)
+        Self(SplitMix64::new(seed))
     }
 
     /// Between a half and the whole of `delay`: replicas that failed together do not come back together.
     fn jitter(&mut self, delay: Duration) -> Duration {
         let half = delay / 2;
         let span = u64::try_from(half.as_micros()).unwrap_or(u64::MAX).saturating_add(1);
-        half + Duration::from_micros(self.next() % span)
+        half + Duration::from_micros(self.0.next() % span)
     }
 }
 
