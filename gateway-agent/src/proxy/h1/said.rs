@@ -1,4 +1,4 @@
-//! What this proxy says of the client and of the request's way to it, as header lines.
+//! What this proxy says of the client and of the request's way to it.
 //!
 //! What the client itself says counts only where it is trusted: then `X-Forwarded-For` and `Forwarded` are added to,
 //! and the rest is passed on as it came. Fields of a style that is not chosen are never passed on: nothing would be
@@ -6,11 +6,30 @@
 
 use std::io::Write as _;
 
-use super::encode::{Forwarded, field};
+use super::encode::Forwarded;
 use crate::syntax::field::is_token;
 
 /// What a client says: names and values of the fields of [`super::field::Meaning::Forwarded`].
 type Claim<'a> = (&'a [u8], &'a [u8]);
+
+/// Where fields are said: in a head that is being written, or in a message as a value.
+pub trait Lines {
+    /// One field; `write` appends its value.
+    fn line(&mut self, name: &str, write: impl FnOnce(&mut Vec<u8>));
+}
+
+impl Lines for Vec<u8> {
+    fn line(&mut self, name: &str, write: impl FnOnce(&mut Self)) {
+        self.extend_from_slice(name.as_bytes());
+        self.extend_from_slice(b": ");
+        write(self);
+        self.extend_from_slice(b"\r\n");
+    }
+}
+
+fn field(out: &mut impl Lines, name: &str, value: &[u8]) {
+    out.line(name, |out| out.extend_from_slice(value));
+}
 
 /// Appends them all. `authority`: that the client asked for. `is_said`: whether a field is not replaced by the route's
 /// filters. `claims`: of a trusted client, else nothing.
@@ -19,7 +38,7 @@ pub fn append<'a>(
     authority: Option<&str>,
     claims: impl Iterator<Item = Claim<'a>> + Clone,
     is_said: impl Fn(&str) -> bool,
-    out: &mut Vec<u8>,
+    out: &mut impl Lines,
 ) {
     let Forwarded { client, proto, port, request_id, style, .. } = forwarded;
     if style.has_x_forwarded() {
@@ -38,7 +57,7 @@ pub fn append<'a>(
         }
         if is_said("X-Forwarded-Port") && !passed(claims.clone(), "X-Forwarded-Port", out) && port != 0 {
             // A buffer takes any text.
-            write!(out, "X-Forwarded-Port: {port}\r\n").ok();
+            out.line("X-Forwarded-Port", |out| drop(write!(out, "{port}")));
         }
         for (name, value) in claims.clone().filter(|(name, _)| is_further(name)) {
             if let Ok(name) = str::from_utf8(name)
@@ -71,21 +90,20 @@ fn list<'a>(
     name: &str,
     before: impl Iterator<Item = &'a [u8]>,
     write: impl FnOnce(&mut Vec<u8>),
-    out: &mut Vec<u8>,
+    out: &mut impl Lines,
 ) {
-    out.extend_from_slice(name.as_bytes());
-    out.extend_from_slice(b": ");
-    for value in before {
-        out.extend_from_slice(value);
-        out.extend_from_slice(b", ");
-    }
-    write(out);
-    out.extend_from_slice(b"\r\n");
+    out.line(name, |out| {
+        for value in before {
+            out.extend_from_slice(value);
+            out.extend_from_slice(b", ");
+        }
+        write(out);
+    });
 }
 
 /// Passes on the first field called `name`; false where there is none. The first is the one nearest to the client, and
 /// of two that differ servers would take one or the other.
-fn passed<'a>(claims: impl Iterator<Item = Claim<'a>>, name: &'static str, out: &mut Vec<u8>) -> bool {
+fn passed<'a>(claims: impl Iterator<Item = Claim<'a>>, name: &'static str, out: &mut impl Lines) -> bool {
     let first = claims_of(claims, name).next();
     if let Some(value) = first {
         field(out, name, value);

@@ -1,6 +1,6 @@
 //! Messages as HTTP/1 and HTTP/2 send them on.
 
-use http::header::{CONTENT_LENGTH, HOST, HeaderMap, HeaderValue, TE, TRANSFER_ENCODING};
+use http::header::{CONTENT_LENGTH, HOST, HeaderMap, HeaderName, HeaderValue, TE, TRANSFER_ENCODING};
 use http::uri::{Authority, PathAndQuery, Scheme};
 use http::{Uri, Version};
 
@@ -63,13 +63,44 @@ fn request_fields(request: &Request, forwarded: Forwarded<'_>, changes: &[Header
     let claims = request.claims.iter().filter(|_| forwarded.is_trusted);
     let claims: Vec<(&[u8], &[u8])> =
         claims.map(|(name, value)| (name.as_str().as_bytes(), value.as_bytes())).collect();
-    let mut said = Vec::new();
+    let mut said = Said::default();
     // What changes replace is replaced below.
     said::append(forwarded, authority, claims.iter().copied(), |_| true, &mut said);
-    all.extend(fields::lines(&said));
+    all.extend(said.fields);
     fields::apply(changes, &mut all);
     all.remove(HOST);
     all
+}
+
+/// What this proxy says of the client, as fields.
+#[derive(Default)]
+struct Said {
+    fields: HeaderMap,
+    value: Vec<u8>,
+}
+
+impl said::Lines for Said {
+    fn line(&mut self, name: &str, write: impl FnOnce(&mut Vec<u8>)) {
+        self.value.clear();
+        write(&mut self.value);
+        let value = HeaderValue::from_bytes(self.value.trim_ascii());
+        if let (Some(name), Ok(value)) = (header_name(name), value) {
+            self.fields.append(name, value);
+        }
+    }
+}
+
+/// Those that every request gets cost no allocation.
+fn header_name(name: &str) -> Option<HeaderName> {
+    static USUAL: [(&str, HeaderName); 5] = [
+        ("X-Forwarded-For", HeaderName::from_static("x-forwarded-for")),
+        ("X-Forwarded-Proto", HeaderName::from_static("x-forwarded-proto")),
+        ("X-Forwarded-Host", HeaderName::from_static("x-forwarded-host")),
+        ("X-Forwarded-Port", HeaderName::from_static("x-forwarded-port")),
+        ("X-Request-Id", HeaderName::from_static("x-request-id")),
+    ];
+    let usual = USUAL.iter().find(|(usual, _)| *usual == name).map(|(_, known)| known.clone());
+    usual.or_else(|| HeaderName::from_bytes(name.as_bytes()).ok())
 }
 
 /// Appends the head of an answer for HTTP/1. `framing`: how the body is sent, see [`framing_for_h1`].
