@@ -2,26 +2,15 @@
 
 use anyhow::{Context as _, Result, ensure};
 use lab::manifests::{service, write};
-use lab::pki::self_signed;
 use lab::{Agent, AgentOptions, Datapath, Family, Lab, Process, eventually, suites};
 
 use crate::bed::{both, on_each_datapath, routed};
+use crate::https::serve_in_clear_and_by_tls;
 
 const GRPC: u16 = 9000;
 
 /// The test service, in part with a mirror; reflection by expressions; a service without endpoints.
-const MANIFESTS: &str = r#"
-apiVersion: gateway.networking.k8s.io/v1
-kind: Gateway
-metadata: {name: gw}
-spec:
-  gatewayClassName: gateway-agent
-  listeners:
-    - {name: http, protocol: HTTP, port: 80}
-    - name: https
-      protocol: HTTPS
-      port: 443
-      tls: {certificateRefs: [{name: one}]}
+const ROUTES: &str = r#"
 ---
 apiVersion: gateway.networking.k8s.io/v1
 kind: GRPCRoute
@@ -43,13 +32,11 @@ spec:
 "#;
 
 fn serve(lab: &Lab) -> Result<()> {
-    let certificate = self_signed(lab.folder(), "one", &["one.example.com"])?;
-    let mut text = MANIFESTS.to_owned() + &service("empty", "TCP", 80, GRPC, &[]);
+    let mut text = ROUTES.to_owned() + &service("empty", "TCP", 80, GRPC, &[]);
     for index in [1, 2] {
         text += &service(&format!("grpc-{index}"), "TCP", 80, GRPC, &both(lab, index));
     }
-    write(&lab.manifests(), "all.yaml", &text)?;
-    write(&lab.manifests(), "one.yaml", &crate::https::secret("one", &certificate)?)
+    serve_in_clear_and_by_tls(lab, &text).map(drop)
 }
 
 fn server(lab: &Lab, index: u8) -> Result<Process> {

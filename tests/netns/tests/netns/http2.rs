@@ -3,30 +3,20 @@
 use std::path::Path;
 
 use anyhow::{Context as _, Result, bail, ensure};
-use lab::manifests::{service, write};
-use lab::pki::{Certificate, self_signed};
+use lab::manifests::service;
+use lab::pki::Certificate;
 use lab::servers::{HttpServer, ok};
 use lab::{Agent, AgentOptions, Datapath, Family, Lab, Process, eventually};
 
 use crate::bed::{both, on_each_datapath, routed};
 use crate::http::identities;
+use crate::https::serve_in_clear_and_by_tls;
 
 const WEB: u16 = 8080;
 const H2C: u16 = 8081;
 
 /// `one.example.com` in clear and by TLS, to a server of HTTP/1; below `/h2c` to one of HTTP/2.
-const MANIFESTS: &str = r#"
-apiVersion: gateway.networking.k8s.io/v1
-kind: Gateway
-metadata: {name: gw}
-spec:
-  gatewayClassName: gateway-agent
-  listeners:
-    - {name: http, protocol: HTTP, port: 80}
-    - name: https
-      protocol: HTTPS
-      port: 443
-      tls: {certificateRefs: [{name: one}]}
+const ROUTES: &str = r#"
 ---
 apiVersion: gateway.networking.k8s.io/v1
 kind: HTTPRoute
@@ -49,12 +39,9 @@ spec:
 "#;
 
 pub(crate) fn serve(lab: &Lab) -> Result<Certificate> {
-    let certificate = self_signed(lab.folder(), "one", &["one.example.com"])?;
     let spoken = service_that_speaks("kubernetes.io/h2c", &service("h2c", "TCP", 80, H2C, &both(lab, 1)))?;
-    let text = MANIFESTS.to_owned() + &service("web-1", "TCP", 80, WEB, &both(lab, 1)) + &spoken;
-    write(&lab.manifests(), "all.yaml", &text)?;
-    write(&lab.manifests(), "one.yaml", &crate::https::secret("one", &certificate)?)?;
-    Ok(certificate)
+    let text = ROUTES.to_owned() + &service("web-1", "TCP", 80, WEB, &both(lab, 1)) + &spoken;
+    serve_in_clear_and_by_tls(lab, &text)
 }
 
 /// The Service with an `appProtocol`.

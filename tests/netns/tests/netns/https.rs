@@ -98,6 +98,29 @@ pub(crate) fn secret(name: &str, certificate: &Certificate) -> Result<String> {
     ))
 }
 
+/// One Gateway of every host.
+const IN_CLEAR_AND_BY_TLS: &str = r#"
+apiVersion: gateway.networking.k8s.io/v1
+kind: Gateway
+metadata: {name: gw}
+spec:
+  gatewayClassName: gateway-agent
+  listeners:
+    - {name: http, protocol: HTTP, port: 80}
+    - name: https
+      protocol: HTTPS
+      port: 443
+      tls: {certificateRefs: [{name: one}]}
+"#;
+
+/// A Gateway `gw` in clear on 80 and by TLS on 443, with a certificate for `one.example.com`; and `rest`.
+pub(crate) fn serve_in_clear_and_by_tls(lab: &Lab, rest: &str) -> Result<Certificate> {
+    let certificate = self_signed(lab.folder(), "one", &["one.example.com"])?;
+    write(&lab.manifests(), "all.yaml", &(IN_CLEAR_AND_BY_TLS.to_owned() + rest))?;
+    write(&lab.manifests(), "one.yaml", &secret("one", &certificate)?)?;
+    Ok(certificate)
+}
+
 /// The manifests, and the certificates `one`, `two` and `more`.
 fn serve_https(lab: &Lab) -> Result<[Certificate; 3]> {
     let of = |name: &str, hostname: &str| self_signed(lab.folder(), name, &[hostname]);

@@ -3,28 +3,18 @@
 use std::time::{Duration, Instant};
 
 use anyhow::{Context as _, Result, ensure};
-use lab::manifests::{service, write};
-use lab::pki::{Certificate, self_signed};
+use lab::manifests::service;
+use lab::pki::Certificate;
 use lab::{Agent, AgentOptions, Datapath, Family, Lab, Process, eventually, suites};
 use nix::sys::signal::Signal;
 
 use crate::bed::{both, on_each_datapath, routed};
 use crate::http2::service_that_speaks;
+use crate::https::serve_in_clear_and_by_tls;
 
 const WS: u16 = 8090;
 
-const MANIFESTS: &str = r#"
-apiVersion: gateway.networking.k8s.io/v1
-kind: Gateway
-metadata: {name: gw}
-spec:
-  gatewayClassName: gateway-agent
-  listeners:
-    - {name: http, protocol: HTTP, port: 80}
-    - name: https
-      protocol: HTTPS
-      port: 443
-      tls: {certificateRefs: [{name: one}]}
+const ROUTES: &str = r#"
 ---
 apiVersion: gateway.networking.k8s.io/v1
 kind: HTTPRoute
@@ -37,12 +27,9 @@ spec:
 "#;
 
 fn serve(lab: &Lab) -> Result<Certificate> {
-    let certificate = self_signed(lab.folder(), "one", &["one.example.com"])?;
     let ws = service("ws", "TCP", 80, WS, &both(lab, 1));
-    let text = MANIFESTS.to_owned() + &service_that_speaks("kubernetes.io/ws", &ws)?;
-    write(&lab.manifests(), "all.yaml", &text)?;
-    write(&lab.manifests(), "one.yaml", &crate::https::secret("one", &certificate)?)?;
-    Ok(certificate)
+    let text = ROUTES.to_owned() + &service_that_speaks("kubernetes.io/ws", &ws)?;
+    serve_in_clear_and_by_tls(lab, &text)
 }
 
 /// The words of a command of the script.
