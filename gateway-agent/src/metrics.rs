@@ -14,6 +14,7 @@ use std::collections::BTreeMap;
 use std::fmt;
 use std::sync::atomic::{AtomicU64, Ordering};
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
+use std::time::Duration;
 
 pub use cluster::{ClusterNumbers, PUBLISH_DELAYS_S};
 pub use durations::Durations;
@@ -200,6 +201,15 @@ impl Sum for ListenerCells {
     }
 }
 
+impl RouteCells {
+    /// Counts an HTTP request that has ended. `status`: as it was answered; 0: it was not.
+    pub fn ended(&self, status: u16, took: Duration) {
+        self.durations.observe(took);
+        let class = usize::from(status / 100);
+        self.requests.get(class).unwrap_or(&self.requests[0]).add(1);
+    }
+}
+
 impl Sum for RouteCells {
     fn absorb(&self, other: &Self) {
         let Self {
@@ -318,13 +328,15 @@ impl Family<RuleName, RouteCells> {
     /// Ends the series of all rules of a route.
     fn forget_route(&self, route: &RouteName) {
         let mut family = self.lock();
-        rules(&family, route).for_each(|name| drop(family.remove(&name)));
+        for name in rules(&family, route) {
+            family.remove(&name);
+        }
     }
 
     /// Makes room for one more rule of a route, where it has many of which nobody counts any more.
     fn bound(&self, route: &RouteName) {
         let mut family = self.lock();
-        let known: Vec<RuleName> = rules(&family, route).collect();
+        let known = rules(&family, route);
         if known.len() < RULES_MAX {
             return;
         }
@@ -338,13 +350,10 @@ impl Family<RuleName, RouteCells> {
 }
 
 /// The rules of a route that have cells.
-fn rules<'a>(
-    family: &BTreeMap<RuleName, Entry<RouteCells>>,
-    route: &'a RouteName,
-) -> impl Iterator<Item = RuleName> + use<'a> {
+fn rules(family: &BTreeMap<RuleName, Entry<RouteCells>>, route: &RouteName) -> Vec<RuleName> {
     let first = RuleName { route: route.clone(), rule: None };
     let of_route = family.range(first..).map(|(name, _)| name).take_while(|name| name.route == *route);
-    of_route.cloned().collect::<Vec<_>>().into_iter()
+    of_route.cloned().collect()
 }
 
 impl<K, C> Default for Family<K, C> {

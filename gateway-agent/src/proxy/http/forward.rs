@@ -7,11 +7,10 @@ use std::sync::Arc;
 use std::task::Poll;
 
 use http::HeaderMap;
-use http::uri::Scheme;
 
 use super::balance::Tried;
 use super::clock::{Due, Timer};
-use super::crossing::{Client, Crossing, End, Report, Terms};
+use super::crossing::{Client, Crossing, End, Report, Server, Terms};
 use super::deadline::Limit;
 use super::decision::Target;
 use super::error::{Kind, ProxyError, Source};
@@ -31,7 +30,7 @@ use crate::proxy::h1::Framing;
 use crate::proxy::h1::encode::Forwarded;
 use crate::proxy::h1::request::MethodKind;
 use crate::proxy::message::{Request, encode};
-use crate::snapshot::{BackendProtocol, BackendSecurity};
+use crate::snapshot::BackendProtocol;
 
 /// What is to be sent, and where to.
 #[derive(Clone, Copy)]
@@ -198,7 +197,7 @@ impl<'a> Job<'a> {
 
     async fn by_h1<C: Client>(&self, client: &mut C, attempts: &mut Attempts<'_>) -> Try {
         let Self { worker, target, request, timer, cells, .. } = *self;
-        let Attempts { tries, tried, liveness, up, copies, .. } = attempts;
+        let Attempts { tries, tried, liveness, .. } = &mut *attempts;
         let n_connects_max = if tries.are_forbidden() { 1 } else { CONNECT_ATTEMPTS_MAX };
         let how = How { liveness: *liveness, n_connects_max };
         let asked = (target.endpoints, target.certificate);
@@ -219,19 +218,11 @@ impl<'a> Job<'a> {
         let buffers = (&mut parts.upstream_buffer, &worker.buffers);
         let message = (request.method_kind, request.framing, head);
         let mut server = H1Server::new(&mut upstream.stream, buffers, message, response);
-        let rejects = |status| tries.take_for(status, &worker.budget, worker.clock.tick());
-        let mut crossing = Crossing::new((client, &mut server), up, self.terms(&rejects), timer);
-        let end = poll_fn(|cx| {
-            let polled = crossing.poll(cx);
-            self.mirror(crossing.sent_body(), copies);
-            polled
-        });
-        let end = end.await;
-        let report = crossing.report(end);
+        let (end, report) = self.exchange(client, &mut server, attempts).await;
         let is_reusable = end == Ok(End::Answered) && server.is_reusable(report.request_is_read);
         worker.put_parts(parts);
         let was_kept = upstream.was_kept;
-        upstream.tell(health(end, was_kept));
+        upstream.tell(Health::of(end.err(), was_kept));
         let index = Some(upstream.index);
         if is_reusable {
             upstream.keep();
@@ -241,22 +232,17 @@ impl<'a> Job<'a> {
 
     async fn by_h2<C: Client>(&self, client: &mut C, attempts: &mut Attempts<'_>) -> Try {
         let Self { worker, target, request, timer, cells, .. } = *self;
-        let Attempts { tries, tried, up, copies, .. } = attempts;
-        let scheme = match target.endpoints.security {
-            BackendSecurity::Tls(_) => Scheme::HTTPS,
-            BackendSecurity::Cleartext | BackendSecurity::Refused => Scheme::HTTP,
-        };
+        let scheme = upstream::scheme(target.endpoints);
         let identity = match upstream::identity(worker, target.endpoints, target.certificate) {
             Ok(identity) => identity,
             Err(error) => return Try::unreached(error),
         };
         let has_ended = request.framing == Framing::None;
-        let n_connects_max = if tries.are_forbidden() { 1 } else { CONNECT_ATTEMPTS_MAX };
+        let n_connects_max = if attempts.tries.are_forbidden() { 1 } else { CONNECT_ATTEMPTS_MAX };
         let mut failure = ProxyError::internal(Kind::NoEndpoint);
         for _ in 0..n_connects_max {
-            let Some((index, endpoint, mut claim)) = upstream::claim(worker, target.endpoints, tried) else {
-                break;
-            };
+            let claimed = upstream::claim(worker, target.endpoints, &attempts.tried);
+            let Some((index, endpoint, mut claim)) = claimed else { break };
             self.trail.went_to(Some(&endpoint));
             let changes = (&target.filters.rewrite, &*target.filters.headers.request);
             let head = match encode::request_to_h2(request, self.forwarded, changes, scheme.clone()) {
@@ -274,7 +260,7 @@ impl<'a> Job<'a> {
                         claim.tell(Health::Failed);
                     }
                     cells.upstream_failures.add(1);
-                    tried.push(index);
+                    attempts.tried.push(index);
                     continue;
                 }
             };
@@ -286,24 +272,37 @@ impl<'a> Job<'a> {
                 failure = ProxyError::upstream(Kind::Refused);
                 continue;
             };
-            let rejects = |status| tries.take_for(status, &worker.budget, worker.clock.tick());
-            let mut crossing = Crossing::new((client, &mut server), up, self.terms(&rejects), timer);
-            let end = poll_fn(|cx| {
-                let polled = crossing.poll(cx);
-                self.mirror(crossing.sent_body(), copies);
-                polled
-            });
-            let end = end.await;
-            let report = crossing.report(end);
+            let (end, report) = self.exchange(client, &mut server, attempts).await;
             if let Err(ProxyError { source: Source::Upstream, kind: Kind::HeadTimeout | Kind::BodyStalled }) =
                 end
             {
                 link.distrust();
             }
-            claim.tell(health(end, true));
+            claim.tell(Health::of(end.err(), true));
             return Try { index: Some(index), end, report };
         }
         Try::unreached(failure)
+    }
+
+    /// One exchange, to its end.
+    async fn exchange<C: Client, S: Server>(
+        &self,
+        client: &mut C,
+        server: &mut S,
+        attempts: &mut Attempts<'_>,
+    ) -> (Result<End, ProxyError>, Report) {
+        let Self { worker, timer, .. } = *self;
+        let Attempts { tries, up, copies, .. } = attempts;
+        let rejects = |status| tries.take_for(status, &worker.budget, worker.clock.tick());
+        let mut crossing = Crossing::new((client, server), up, self.terms(&rejects), timer);
+        let end = poll_fn(|cx| {
+            let polled = crossing.poll(cx);
+            self.mirror(crossing.sent_body(), copies);
+            polled
+        });
+        let end = end.await;
+        let report = crossing.report(end);
+        (end, report)
     }
 
     /// Sends copies once all of the body is with the server.
@@ -319,11 +318,7 @@ impl<'a> Job<'a> {
     /// Waits before the next try, unless the client goes away.
     async fn pause<C: Client>(&self, client: &mut C, tries: &Tries<'_>) -> Result<(), ProxyError> {
         let Self { worker, timer, .. } = *self;
-        let mut random = worker.random.get();
-        let number = random.number();
-        worker.random.set(random);
-        let Some(retry) = tries.retry() else { return Ok(()) };
-        let delay = retry.delay(tries.n_used().saturating_sub(1), number);
+        let Some(delay) = tries.pause(&worker.random) else { return Ok(()) };
         let mut sleep = Box::pin(tokio::time::sleep(delay));
         timer.limit(Limit::Try, None);
         timer.disarm();
@@ -341,16 +336,5 @@ impl<'a> Job<'a> {
             })
         })
         .await
-    }
-}
-
-/// What a try says of its endpoint. `was_kept`: the connection has waited, and its end says nothing.
-fn health(end: Result<End, ProxyError>, was_kept: bool) -> Health {
-    match end {
-        Ok(_) => Health::Served,
-        Err(ProxyError { kind: Kind::Closed | Kind::Refused, .. }) if was_kept => Health::Unknown,
-        // How long a route waits is not how long a server may take.
-        Err(error) if error.source == Source::Upstream && !error.is_limit() => Health::Failed,
-        Err(_) => Health::Unknown,
     }
 }

@@ -12,11 +12,10 @@ mod h2;
 use std::rc::Rc;
 use std::sync::Arc;
 
-use http::uri::Scheme;
-
 pub(super) use self::body::Sent;
 use super::kept::Kept;
 use super::limits::{MIRROR_TIMEOUT, MIRRORS_MAX};
+use super::upstream;
 use super::worker::HttpWorker;
 use crate::certificate::Certificate;
 use crate::metrics::RouteCells;
@@ -24,7 +23,7 @@ use crate::proxy::h1::Framing;
 use crate::proxy::h1::encode::Forwarded;
 use crate::proxy::h1::request::MethodKind;
 use crate::proxy::message::{Request, encode};
-use crate::snapshot::{BackendProtocol, BackendSecurity, EndpointSet, Filters, Mirror};
+use crate::snapshot::{BackendProtocol, EndpointSet, Filters, Mirror};
 
 /// A request that is to be mirrored.
 #[derive(Debug)]
@@ -78,10 +77,7 @@ impl Copy {
             encode::request_to_h1(request, forwarded, changes, &mut bytes);
             return Self::encoded(mirror, certificate, bytes, (request.method_kind, request.framing));
         }
-        let scheme = match mirror.endpoints.security {
-            BackendSecurity::Tls(_) => Scheme::HTTPS,
-            BackendSecurity::Cleartext | BackendSecurity::Refused => Scheme::HTTP,
-        };
+        let scheme = upstream::scheme(&mirror.endpoints);
         let head = match encode::request_to_h2(request, forwarded, changes, scheme) {
             Ok(head) => Head::H2(Box::new(head)),
             Err(_) => Head::None,

@@ -10,6 +10,7 @@ use std::net::SocketAddr;
 use rustc_hash::FxBuildHasher;
 
 use super::ejections::Says;
+use super::error::{Kind, ProxyError, Source};
 use super::limits::{EJECTION_FAILURES, EJECTION_TICKS, POOL_IDLE_MAX, POOL_IDLE_PER_ENDPOINT_MAX};
 use crate::proxy::stream::Upstream;
 
@@ -42,6 +43,19 @@ pub(super) enum Health {
     Served,
     /// Nothing: the client gave up, or the route was less patient than a server may expect.
     Unknown,
+}
+
+impl Health {
+    /// By how a request ended, `None`: well. `was_kept`: its connection had waited, and that it ends says nothing.
+    pub(super) fn of(failure: Option<ProxyError>, was_kept: bool) -> Self {
+        match failure {
+            None => Self::Served,
+            Some(ProxyError { kind: Kind::Closed | Kind::Refused, .. }) if was_kept => Self::Unknown,
+            // How long a route waits is not how long a server may take.
+            Some(error) if error.source == Source::Upstream && !error.is_limit() => Self::Failed,
+            Some(_) => Self::Unknown,
+        }
+    }
 }
 
 #[derive(Debug)]

@@ -1,7 +1,9 @@
 //! Whether a request may be tried once more. Pure: numbers in, a decision out.
 
 use std::cell::Cell;
+use std::time::Duration;
 
+use super::balance::Random;
 use super::limits::{RETRY_BURST_MAX, RETRY_REQUESTS};
 use crate::snapshot::Retry;
 
@@ -94,8 +96,12 @@ impl<'a> Tries<'a> {
         self.retry.is_some_and(|retry| retry.covers(status)) && self.take(budget, tick)
     }
 
-    pub(super) fn n_used(&self) -> u32 {
-        self.n_used.get()
+    /// How long to wait before the next try; `None`: the route asks for none.
+    pub(super) fn pause(&self, random: &Cell<Random>) -> Option<Duration> {
+        let mut numbers = random.get();
+        let number = numbers.number();
+        random.set(numbers);
+        Some(self.retry?.delay(self.n_used.get().saturating_sub(1), number))
     }
 
     pub(super) fn is_refused(&self) -> bool {
@@ -143,7 +149,7 @@ mod tests {
         assert!(
             tries.take_for(500, &budget, 0) && tries.take(&budget, 0) && !tries.take_for(500, &budget, 0)
         );
-        assert_eq!((tries.n_used(), tries.is_refused()), (2, false));
+        assert_eq!((tries.n_used.get(), tries.is_refused()), (2, false));
         let none = retry(0, &[500]);
         let tries = Tries::new(Some(&none));
         assert!(tries.are_forbidden() && !tries.are_wanted() && !tries.take_for(500, &budget, 0));
@@ -158,6 +164,6 @@ mod tests {
         let (budget, one) = (Cell::new(empty), retry(1, &[500]));
         let tries = Tries::new(Some(&one));
         assert!(!tries.take_for(500, &budget, 0));
-        assert_eq!((tries.n_used(), tries.is_refused()), (0, true));
+        assert_eq!((tries.n_used.get(), tries.is_refused()), (0, true));
     }
 }

@@ -7,6 +7,7 @@ use std::rc::Rc;
 use std::sync::Arc;
 use std::task::Poll;
 
+use http::uri::Scheme;
 use tokio::net::TcpStream;
 use tokio::time::Instant;
 
@@ -21,7 +22,7 @@ use crate::certificate::Certificate;
 use crate::metrics::RouteCells;
 use crate::proxy::stream;
 use crate::proxy::tls::{Application, Identity, Unspeakable};
-use crate::snapshot::{BackendProtocol, EndpointSet};
+use crate::snapshot::{BackendProtocol, BackendSecurity, EndpointSet};
 
 /// A connection with one request's claim on it.
 pub(super) struct Upstream<'a> {
@@ -171,6 +172,14 @@ pub(super) fn identity(
     };
     let identity = worker.identities().towards(set, certificate, application);
     identity.map_err(|Unspeakable| ProxyError::internal(Kind::InvalidBackend))
+}
+
+/// Of the connections that the endpoints are spoken to by.
+pub(super) const fn scheme(set: &EndpointSet) -> Scheme {
+    match set.security {
+        BackendSecurity::Tls(_) => Scheme::HTTPS,
+        BackendSecurity::Cleartext | BackendSecurity::Refused => Scheme::HTTP,
+    }
 }
 
 /// A new connection, within the deadline.

@@ -33,8 +33,6 @@ impl Connection<'_> {
         cells: &Arc<RouteCells>,
     ) -> Next {
         let worker = self.worker.clone();
-        // Made anew from the message.
-        parts.copies.clear();
         let own = fields::lines(&parts.own_lines);
         let scheme = self.scheme().as_str();
         let ends = Ends { client: &self.client_text, local: &self.local_text, scheme };

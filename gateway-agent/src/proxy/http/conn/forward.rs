@@ -216,13 +216,8 @@ impl Connection<'_> {
         parts.record.trail.went_to(set.addresses.get(upstream.index));
         let (end, report) = self.exchange(&mut upstream.stream, target, attempts, parts, cells).await;
         let index = upstream.index;
-        upstream.tell(match end {
-            Ok(_) => Health::Served,
-            Err(ProxyError { kind: Kind::Closed, .. }) if upstream.was_kept => Health::Unknown,
-            // How long a route waits is not how long a server may take.
-            Err(error) if error.source == Source::Upstream && !error.is_limit() => Health::Failed,
-            Err(_) => Health::Unknown,
-        });
+        let was_kept = upstream.was_kept;
+        upstream.tell(Health::of(end.err(), was_kept));
         let step = match end {
             Ok(End::Upgraded) => return Step::Over(Outcome::Upgraded(upstream, report)),
             Ok(End::Answered) => Step::Over(Outcome::Answered(report)),
@@ -282,11 +277,7 @@ impl Connection<'_> {
     /// Waits before the next try. A client that closes its side is not made to wait: it may be gone.
     async fn pause(&mut self, tries: &Tries<'_>) -> Result<(), ProxyError> {
         let worker = self.worker;
-        let mut random = worker.random.get();
-        let number = random.number();
-        worker.random.set(random);
-        let Some(retry) = tries.retry() else { return Ok(()) };
-        let delay = retry.delay(tries.n_used().saturating_sub(1), number);
+        let Some(delay) = tries.pause(&worker.random) else { return Ok(()) };
         let mut sleep = Box::pin(tokio::time::sleep(delay));
         self.timer.limit(Limit::Try, None);
         self.timer.disarm();

@@ -137,9 +137,7 @@ impl Connection<'_> {
         let n_received = parts.n_head as u64 + moved.n_received;
         parts.record.answered(status, Moved { n_received, ..moved });
         if let Some(cells) = cells {
-            cells.durations.observe(parts.record.elapsed());
-            let class = usize::from(status / 100);
-            cells.requests.get(class).unwrap_or(&cells.requests[0]).add(1);
+            cells.ended(status, parts.record.elapsed());
             cells.received_bytes.add(parts.n_head as u64);
         }
         self.count_bytes(cells, moved);

@@ -55,6 +55,8 @@ impl Connection<'_> {
             decision.with_cors(&request.view(head), |name, value| encode::field(own_lines, name, value));
         match &decision {
             Decision::Answer(_) | Decision::Fail(..) => {}
+            // For a server of another version everything is made of the message.
+            Decision::Forward(target) if target.endpoints.protocol != BackendProtocol::Http1 => {}
             Decision::Forward(target) => self.prepare(target, parts, head),
             Decision::Redirect(redirect, filters) => {
                 if let Some(listener) = routed.listener {

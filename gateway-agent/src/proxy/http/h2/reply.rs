@@ -106,9 +106,7 @@ impl Stream {
     /// One request ends with `status`; 0: without an answer. What the listener has moved is counted by the connection.
     pub(super) fn count(&self, status: u16, cells: Option<&RouteCells>, moved: Moved) {
         if let Some(cells) = cells {
-            cells.durations.observe(self.record.elapsed());
-            let class = usize::from(status / 100);
-            cells.requests.get(class).unwrap_or(&cells.requests[0]).add(1);
+            cells.ended(status, self.record.elapsed());
             cells.received_bytes.add(moved.n_received);
             cells.sent_bytes.add(moved.n_sent);
         }
