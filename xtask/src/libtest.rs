@@ -47,18 +47,28 @@ pub(crate) fn failed_names(output: &str) -> Vec<&str> {
     output.lines().filter_map(|line| line.trim().strip_prefix("test ")?.strip_suffix(" ... FAILED")).collect()
 }
 
-/// The messages of the first tests that panicked: where, and a line or two of what.
-pub(crate) fn panics(output: &str) -> Vec<&str> {
+/// What the first of the failed tests wrote, by name: a panic's message, or the error that a test returned.
+pub(crate) fn failures(output: &str) -> Vec<&str> {
     /// After these the rest is seldom about something else.
     const SHOWN: usize = 12;
-    const LINES_EACH: usize = 3;
+    /// The error with its causes is at the end; before it stands what the test printed on its way.
+    const LINES_EACH: usize = 40;
     let lines: Vec<&str> = output.lines().collect();
-    let starts = lines
-        .iter()
-        .enumerate()
-        .filter(|(_, line)| line.starts_with("thread '") && line.contains(" panicked at "))
-        .take(SHOWN);
-    starts.flat_map(|(index, _)| lines[index..].iter().take(LINES_EACH).copied()).collect()
+    let is_title = |line: &str| line.starts_with("---- ") && line.ends_with(" stdout ----");
+    // `--show-output` shows what the others wrote in the same way.
+    let failed = failed_names(output);
+    let has_failed = |title: &str| failed.iter().any(|name| title == format!("---- {name} stdout ----"));
+    let titles = lines.iter().enumerate().filter(|(_, line)| has_failed(line)).take(SHOWN);
+    let mut shown = Vec::new();
+    for (index, title) in titles {
+        let behind = &lines[index + 1..];
+        let end =
+            behind.iter().position(|line| is_title(line) || *line == "failures:").unwrap_or(behind.len());
+        let written = &behind[..end];
+        shown.push(*title);
+        shown.extend(&written[written.len().saturating_sub(LINES_EACH)..]);
+    }
+    shown
 }
 
 #[cfg(test)]
@@ -80,12 +90,31 @@ mod tests {
     }
 
     #[test]
-    fn a_panic_is_shown_with_its_message() {
-        let output = "x\nthread 'a::b' (12) panicked at src/lib.rs:1:1:\nthe reason\nnote: more\nrest\n";
-        assert_eq!(
-            panics(output),
-            ["thread 'a::b' (12) panicked at src/lib.rs:1:1:", "the reason", "note: more"]
-        );
+    fn a_failed_test_is_shown_with_its_panic_or_its_error() {
+        let output = "test a ... FAILED\ntest b ... FAILED\ntest c ... ok\n\n\
+            ---- c stdout ----\nall is well\n\nfailures:\n\n---- a stdout ----\nthread 'a' panicked at src/lib.rs:1:1:\n\
+            the reason\n---- b stdout ----\nError: cannot serve\n\nCaused by:\n    no address\n\nfailures:\n    a\n";
+        let lines = [
+            "---- a stdout ----",
+            "thread 'a' panicked at src/lib.rs:1:1:",
+            "the reason",
+            "---- b stdout ----",
+            "Error: cannot serve",
+            "",
+            "Caused by:",
+            "    no address",
+            "",
+        ];
+        assert_eq!(failures(output), lines);
+    }
+
+    #[test]
+    fn of_a_long_story_the_end_is_shown() {
+        let story: String = (0..1000).map(|line| format!("{line}\n")).collect();
+        let output = format!("test a ... FAILED\n---- a stdout ----\n{story}failures:\n    a\n");
+        let shown = failures(&output);
+        assert_eq!((shown.first(), shown.last()), (Some(&"---- a stdout ----"), Some(&"999")));
+        assert_eq!(shown.len(), 41);
     }
 
     #[test]

@@ -218,7 +218,7 @@ fn report(outcome: &Outcome) -> Counts {
         for name in libtest::failed_names(said) {
             text.push_str(&format!("  failed: {name}\n"));
         }
-        for line in libtest::panics(said) {
+        for line in libtest::failures(said) {
             text.push_str(&format!("  | {line}\n"));
         }
         if *end == End::Died {

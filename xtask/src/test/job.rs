@@ -99,7 +99,7 @@ impl Log {
         for name in libtest::failed_names(&text) {
             end.push_str(&format!("  failed: {name}\n"));
         }
-        for line in libtest::panics(&text) {
+        for line in libtest::failures(&text) {
             end.push_str(&format!("  | {line}\n"));
         }
         let n_shown = if end.is_empty() { SHOWN_LINES } else { SHOWN_LINES_OF_TESTS };
