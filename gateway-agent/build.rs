@@ -12,6 +12,7 @@ use anyhow::{Context as _, Result, bail};
 
 const PACKAGE: &str = "gateway-ebpf";
 const TARGET: &str = "bpfel-unknown-none";
+const PROFILE: &str = "bpf";
 /// What the programs are made of; a change of anything else does not start the child cargo.
 const SOURCES: [&str; 7] = [
     "Cargo.lock",
@@ -108,7 +109,7 @@ fn build(root: &Path) -> Result<Vec<u8>> {
         }
     }
     cargo
-        .args(["build", "--release", "--locked", "--package", PACKAGE, "--features", "bpf"])
+        .args(["build", "--profile", PROFILE, "--locked", "--package", PACKAGE, "--features", "bpf"])
         .args(["-Z", "build-std=core", "--target", TARGET, "--target-dir"])
         .arg(&target_dir)
         // `core` for this target is compiled along, which needs one unstable option of the pinned stable compiler.
@@ -122,6 +123,6 @@ fn build(root: &Path) -> Result<Vec<u8>> {
             "the kernel programs do not compile, see above (AYA_BUILD_SKIP=1 builds the agent without them)"
         );
     }
-    let object = target_dir.join(TARGET).join("release").join(PACKAGE);
+    let object = target_dir.join(TARGET).join(PROFILE).join(PACKAGE);
     fs::read(&object).with_context(|| format!("cannot read {}", object.display()))
 }

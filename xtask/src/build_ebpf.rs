@@ -14,6 +14,9 @@ const PACKAGE: &str = "gateway-ebpf";
 
 const TARGET: &str = "bpfel-unknown-none";
 
+/// Of the workspace's `Cargo.toml`.
+const PROFILE: &str = "bpf";
+
 /// The bytes of one BPF instruction.
 const INSTRUCTION_BYTES: u64 = 8;
 
@@ -42,7 +45,7 @@ pub(crate) fn run() -> Result<()> {
 pub(crate) fn build() -> Result<PathBuf> {
     let dir = target_dir().join("ebpf");
     run_command(&mut cargo_for_bpf("build", &dir))?;
-    Ok(dir.join(TARGET).join("release").join(PACKAGE))
+    Ok(dir.join(TARGET).join(PROFILE).join(PACKAGE))
 }
 
 /// `cargo SUBCOMMAND` for the kernel programs. The standard library has no build for this target, so `core` is
@@ -50,7 +53,7 @@ pub(crate) fn build() -> Result<PathBuf> {
 pub(crate) fn cargo_for_bpf(subcommand: &str, target_dir: &Path) -> std::process::Command {
     let mut cargo = program("cargo");
     cargo
-        .args([subcommand, "--release", "--locked", "--package", PACKAGE, "--features", "bpf"])
+        .args([subcommand, "--profile", PROFILE, "--locked", "--package", PACKAGE, "--features", "bpf"])
         .args(["-Z", "build-std=core", "--target", TARGET, "--target-dir"])
         .arg(target_dir)
         .env("RUSTC_BOOTSTRAP", "1")
