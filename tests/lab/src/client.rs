@@ -56,6 +56,10 @@ pub fn udp_from(netns: &Netns, from: SocketAddr, to: SocketAddr) -> Result<UdpSo
 pub fn ask(socket: &UdpSocket, payload: &[u8]) -> Result<Vec<u8>> {
     const TRIES: u32 = 20;
     let mut buffer = vec![0; 65_536];
+    // A late answer to what was asked before would be taken for this one's.
+    socket.set_nonblocking(true)?;
+    while socket.recv(&mut buffer).is_ok() {}
+    socket.set_nonblocking(false)?;
     socket.set_read_timeout(Some(Duration::from_millis(500)))?;
     for _ in 0..TRIES {
         socket.send(payload)?;

@@ -147,7 +147,8 @@ fn prepare(folder: &Folder) -> Result<()> {
             "subjects": [{ "kind": "ServiceAccount", "name": "checker", "namespace": NAMESPACE }],
         }),
     ];
-    addons::apply(folder, "check", &objects)
+    // A pod is refused while its namespace has no account `default`, which a controller makes.
+    eventually_within(DEADLINE, "the objects are made", || addons::apply(folder, "check", &objects))
 }
 
 fn nodes(folder: &Folder) -> Result<()> {

@@ -2,7 +2,7 @@
 
 use anyhow::{Result, ensure};
 use cluster_tests::team::Way;
-use cluster_tests::{Agent, Faults, Options, Team, kubectl};
+use cluster_tests::{Agent, Faults, Options, Team, eventually, kubectl};
 use serde_json::json;
 
 use crate::bed::{ABSENT, HERE, PORT, gateway, route};
@@ -18,7 +18,14 @@ fn without(team: &Team, resource: &str) -> Result<()> {
     if let Some(rules) = role["rules"].as_array_mut() {
         rules.retain(|rule| rule["resources"].as_array().is_some_and(|resources| !resources.is_empty()));
     }
-    team.replace(&role)
+    team.replace(&role)?;
+    // The API server learns of Roles by a watch of its own; an agent that is faster would keep what it has.
+    let account = format!("--as={}", team.user());
+    let kind = format!("{resource}.gateway.networking.k8s.io");
+    eventually("the right is gone", || {
+        ensure!(team.kubectl(&["auth", "can-i", "list", &kind, &account]).is_err(), "it is still there");
+        Ok(())
+    })
 }
 
 // O54: a kind that is forbidden is said, the rest works, and it is asked for again.

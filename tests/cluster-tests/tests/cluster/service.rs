@@ -279,6 +279,11 @@ fn agents_of_two_namespaces_do_not_fight_over_a_service() -> Result<()> {
         };
         Ok(of(&first)? + of(&second)?)
     };
+    // The Service and a slice for each family, in no particular order.
+    eventually("all is written", || {
+        ensure!(writes()? >= 3.0, "not yet");
+        Ok(())
+    })?;
     let settled = writes()?;
     let version = one.get("service", SERVICE)?["metadata"]["generation"].clone();
     // A change of another object, seen by both, is what would set them off.

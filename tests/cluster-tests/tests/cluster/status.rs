@@ -112,7 +112,14 @@ fn entries_and_conditions_of_others_stay_while_ours_change() -> Result<()> {
     let mut parents = vec![foreign.clone()];
     parents.extend(entries(&route_before, CONTROLLER));
     set_status(&team, "httproute", "one", &json!({"parents": parents}))?;
-    let mut gateway_status = team.get("gateway", "edge")?["status"].take();
+    // It is written beside the route's, in no particular order.
+    let mut gateway_status = eventually("the Gateway's status is whole", || {
+        let status = team.get("gateway", "edge")?["status"].take();
+        let listener = status.pointer("/listeners/0").context("no status of the listener")?;
+        let accepted = condition(listener, "Accepted").context("our condition")?;
+        ensure!(accepted["status"] == "True", "{accepted}");
+        Ok(status)
+    })?;
     for holder in ["", "/listeners/0"] {
         let holder = gateway_status.pointer_mut(holder).context("a holder of conditions")?;
         holder["conditions"].as_array_mut().context("conditions")?.insert(0, stale.clone());

@@ -1,5 +1,7 @@
 //! gRPC with grpcurl as client and grpc-go as server.
 
+use std::net::SocketAddr;
+
 use anyhow::{Context as _, Result, ensure};
 use lab::manifests::{service, write};
 use lab::{Agent, AgentOptions, Datapath, Family, Lab, Process, eventually, suites};
@@ -90,6 +92,11 @@ fn grpcurl_gets_answers_trailers_and_errors_as_from_the_server_itself(datapath: 
     routed(2, |lab| {
         serve(lab)?;
         let _servers = [server(lab, 1)?, server(lab, 2)?];
+        // A copy for a server that is not up yet is dropped, and counted for good.
+        for index in [1, 2] {
+            let to = SocketAddr::new(lab.backend_address(index, Family::V4), GRPC);
+            eventually("the server listens", || lab::client::connect(lab.gateway(), to))?;
+        }
         let agent = Agent::start(lab, &AgentOptions::new(datapath))?;
         for family in Family::BOTH {
             for is_secure in [false, true] {

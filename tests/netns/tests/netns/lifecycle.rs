@@ -204,10 +204,13 @@ fn admin_server_tells_health_metrics_and_snapshot() {
             get(lab.client(), lab.at_gateway(Family::V4, 80), "a.example.com", "/")?;
             ensure!(agent.admin("/livez")?.0 == 200, "/livez");
             ensure!(agent.admin("/nothing")?.0 == 404, "/nothing");
-            let requests = agent
-                .metrics()?
-                .sum("gateway_agent_route_requests_total", &[("route", "route"), ("code", "2xx")]);
-            ensure!(requests == 1.0, "{requests} requests counted");
+            // An answer is counted once it has been sent: the client may be ahead of that.
+            eventually("the request is counted", || {
+                let labels = [("route", "route"), ("code", "2xx")];
+                let requests = agent.metrics()?.sum("gateway_agent_route_requests_total", &labels);
+                ensure!(requests == 1.0, "{requests} requests counted");
+                Ok(())
+            })?;
             let snapshot = agent.snapshot()?.to_string();
             for word in ["HTTPRoute", "route", "tcp/*:80", "Programmed"] {
                 ensure!(snapshot.contains(word), "/snapshot does not hold {word}: {snapshot}");
@@ -240,7 +243,7 @@ fn clients_cannot_make_metric_series() {
             Ok(samples.iter().map(|sample| format!("{} {:?}", sample.name, sample.labels)).collect())
         };
         visit(0)?;
-        // An answer is counted once it has been sent: the client may be ahead of that.
+        // The client may be ahead of the counting.
         let before = eventually("the first answers are counted", || {
             let series = series()?;
             let is_counted =

@@ -134,7 +134,7 @@ fn one_byte_in_a_padded_frame_arrives(datapath: Datapath) {
                 ensure!(peer == lab.at_gateway(family, PORT), "{family}: the answer came from {peer}");
             }
         }
-        ensure!(server.received() == 42, "{} datagrams arrived", server.received());
+        ensure!(server.received() >= 42, "{} datagrams arrived", server.received());
         ensure!(
             checksum_errors(lab.backend(1))? + checksum_errors(lab.client())? == 0,
             "a wrong checksum arrived"

@@ -11,9 +11,11 @@ use crate::command::output;
 
 pub(super) fn dns(folder: &Folder) -> Result<()> {
     let name = format!("web.{NAMESPACE}.svc.cluster.local");
-    let answer = in_client(folder, &["/busybox", "nslookup", &name])?;
-    ensure!(answer.contains("10.97.") && answer.contains("fd97::"), "{name} resolves to {answer}");
-    Ok(())
+    eventually_within(DEADLINE, "a pod resolves the Service's name", || {
+        let answer = in_client(folder, &["/busybox", "nslookup", &name])?;
+        ensure!(answer.contains("10.97.") && answer.contains("fd97::"), "{name} resolves to {answer}");
+        Ok(())
+    })
 }
 
 pub(super) fn cluster_addresses(folder: &Folder) -> Result<()> {
