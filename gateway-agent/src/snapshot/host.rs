@@ -95,7 +95,7 @@ impl<T> HostTable<T> {
         self.exact.len() + self.wildcard.len() + usize::from(self.any.is_some())
     }
 
-    pub const fn is_empty(&self) -> bool {
+    pub fn is_empty(&self) -> bool {
         self.exact.is_empty() && self.wildcard.is_empty() && self.any.is_none()
     }
 }

@@ -26,9 +26,8 @@ pub struct SharedMap<T> {
 
 #[derive(Clone, Debug)]
 enum Node<T> {
-    Empty,
-    /// Sorted by hash and key.
-    Leaf(Arc<Vec<Entry<T>>>),
+    /// Sorted by hash and key, and behind one pointer: among many names each one more is a miss of the caches.
+    Leaf(Arc<[Entry<T>]>),
     Branch(Arc<Branch<T>>),
 }
 
@@ -57,7 +56,7 @@ pub struct Iter<'a, T> {
 
 impl<T> Default for SharedMap<T> {
     fn default() -> Self {
-        Self { root: Node::Empty }
+        Self { root: Node::default() }
     }
 }
 
@@ -68,7 +67,6 @@ impl<T> SharedMap<T> {
         let mut rest = hash;
         loop {
             match node {
-                Node::Empty => return None,
                 Node::Leaf(entries) => {
                     let mut found = entries.iter().filter(|entry| entry.hash == hash);
                     return found.find(|entry| &*entry.key == key).map(|entry| &entry.value);
@@ -85,8 +83,9 @@ impl<T> SharedMap<T> {
         self.root.len()
     }
 
-    pub const fn is_empty(&self) -> bool {
-        matches!(self.root, Node::Empty)
+    pub fn is_empty(&self) -> bool {
+        // So small a branch would be a leaf.
+        matches!(&self.root, Node::Leaf(entries) if entries.is_empty())
     }
 
     pub fn iter(&self) -> Iter<'_, T> {
@@ -118,10 +117,15 @@ impl<T: Eq> Eq for SharedMap<T> {}
 
 // === impl Node ===
 
+impl<T> Default for Node<T> {
+    fn default() -> Self {
+        Self::Leaf(Arc::default())
+    }
+}
+
 impl<T> Node<T> {
     fn len(&self) -> usize {
         match self {
-            Self::Empty => 0,
             Self::Leaf(entries) => entries.len(),
             Self::Branch(branch) => branch.len,
         }
@@ -132,22 +136,21 @@ impl<T: Clone> Node<T> {
     /// `shift`: bits of the hash that the branches above have used.
     fn insert(&mut self, shift: u32, entry: Entry<T>) -> Option<T> {
         match self {
-            Self::Empty => {
-                *self = Self::Leaf(Arc::new(vec![entry]));
-                None
-            }
             Self::Leaf(entries) => {
-                let position = position(entries, entry.hash, &entry.key);
-                if let Ok(position) = position {
-                    let present = Arc::make_mut(entries).get_mut(position)?;
-                    return Some(std::mem::replace(&mut present.value, entry.value));
-                }
-                if let (Err(position), true) = (position, entries.len() < LEAF_MAX || shift >= u64::BITS) {
-                    Arc::make_mut(entries).insert(position, entry);
+                let position = match position(entries, entry.hash, &entry.key) {
+                    Ok(position) => {
+                        let present = Arc::make_mut(entries).get_mut(position)?;
+                        return Some(std::mem::replace(&mut present.value, entry.value));
+                    }
+                    Err(position) => position,
+                };
+                if entries.len() < LEAF_MAX || shift >= u64::BITS {
+                    let (before, behind) = entries.split_at(position);
+                    *entries = before.iter().cloned().chain([entry]).chain(behind.iter().cloned()).collect();
                     return None;
                 }
-                let mut branch = Branch { len: 0, children: [const { Self::Empty }; FANOUT] };
-                for entry in std::mem::take(Arc::make_mut(entries)).into_iter().chain([entry]) {
+                let mut branch = Branch { len: 0, children: std::array::from_fn(|_| Self::default()) };
+                for entry in entries.iter().cloned().chain([entry]) {
                     branch.insert(shift, entry);
                 }
                 *self = Self::Branch(Arc::new(branch));
@@ -160,14 +163,12 @@ impl<T: Clone> Node<T> {
     /// `rest`: what of the hash the branches above have not used. The key is there.
     fn remove(&mut self, rest: u64, hash: u64, key: &str) -> Option<T> {
         match self {
-            Self::Empty => None,
             Self::Leaf(entries) => {
                 let position = position(entries, hash, key).ok()?;
-                let removed = Arc::make_mut(entries).remove(position);
-                if entries.is_empty() {
-                    *self = Self::Empty;
-                }
-                Some(removed.value)
+                let removed = entries.get(position)?.value.clone();
+                let (before, behind) = entries.split_at(position);
+                *entries = before.iter().chain(&behind[1..]).cloned().collect();
+                Some(removed)
             }
             Self::Branch(branch) => {
                 let branch = Arc::make_mut(branch);
@@ -183,7 +184,7 @@ impl<T: Clone> Node<T> {
                     }
                     entries
                         .sort_unstable_by(|one, other| (one.hash, &one.key).cmp(&(other.hash, &other.key)));
-                    *self = Self::Leaf(Arc::new(entries));
+                    *self = Self::Leaf(entries.into());
                 }
                 Some(removed)
             }
@@ -195,7 +196,6 @@ impl<T: PartialEq> PartialEq for Node<T> {
     /// What is shared is equal without a look.
     fn eq(&self, other: &Self) -> bool {
         match (self, other) {
-            (Self::Empty, Self::Empty) => true,
             (Self::Leaf(one), Self::Leaf(other)) => Arc::ptr_eq(one, other) || **one == **other,
             (Self::Branch(one), Self::Branch(other)) => {
                 Arc::ptr_eq(one, other) || (one.len == other.len && one.children == other.children)
@@ -240,7 +240,6 @@ impl<'a, T> Iterator for Iter<'a, T> {
             }
             match self.nodes.last_mut()?.next() {
                 None => drop(self.nodes.pop()),
-                Some(Node::Empty) => {}
                 Some(Node::Leaf(entries)) => self.entries = entries.iter(),
                 Some(Node::Branch(branch)) => self.nodes.push(branch.children.iter()),
             }
@@ -278,7 +277,6 @@ mod tests {
     /// Nodes of `one` that are not those of `other`.
     fn n_new<T>(one: &Node<T>, other: &Node<T>) -> usize {
         match (one, other) {
-            (Node::Empty, _) => 0,
             (Node::Leaf(one), Node::Leaf(other)) => usize::from(!Arc::ptr_eq(one, other)),
             (Node::Branch(one), Node::Branch(other)) if Arc::ptr_eq(one, other) => 0,
             (Node::Branch(one), Node::Branch(other)) => {
