@@ -59,9 +59,25 @@ fn is_cgi(name: &[u8], known: &[u8]) -> bool {
 
 /// RFC 9110 section 5.6.2.
 pub fn is_token(name: &[u8]) -> bool {
-    let is_token_byte = |byte: &u8| byte.is_ascii_alphanumeric() || b"!#$%&'*+-.^_`|~".contains(byte);
-    !name.is_empty() && name.iter().all(is_token_byte)
+    !name.is_empty() && name.iter().all(|byte| IS_TOKEN[usize::from(*byte)])
 }
+
+/// Looked up for each byte of each name of a message.
+static IS_TOKEN: [bool; 256] = {
+    let marks = b"!#$%&'*+-.^_`|~";
+    let mut table = [false; 256];
+    let mut byte = 0;
+    while byte < marks.len() {
+        table[marks[byte] as usize] = true;
+        byte += 1;
+    }
+    let mut byte = 0_u8;
+    while byte < 128 {
+        table[byte as usize] |= byte.is_ascii_alphanumeric();
+        byte += 1;
+    }
+    table
+};
 
 /// Whether a field can hold this value: no control character but the tab (RFC 9110 section 5.5).
 pub fn is_value(value: &[u8]) -> bool {

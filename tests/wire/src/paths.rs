@@ -8,13 +8,15 @@ use std::hint::black_box;
 
 use gateway_common::address::Address;
 use gateway_common::{hash, maglev};
+use http::request::Parts;
+use http::uri::Scheme;
 use http::{HeaderMap, HeaderName, HeaderValue, Uri};
 
 use crate::proxy::h1::chunked::Decoder;
 use crate::proxy::h1::encode::{self, Answer, Forwarded, Persistence};
 use crate::proxy::h1::request::MethodKind;
 use crate::proxy::h1::{Framing, RequestHead, ResponseHead, Scanner};
-use crate::proxy::message::encode::{request_to_h1, response_to_h1};
+use crate::proxy::message::encode::{request_to_h1, request_to_h2, response_to_h1};
 use crate::proxy::message::{Request, Response};
 use crate::proxy::tls::hello::{Parser, Progress};
 use crate::reading::{FORWARDED, encode_request};
@@ -39,6 +41,8 @@ pub const HOT_PATHS: &[HotPath] = &[
     HotPath { name: "chunked_16", prepare: chunked },
     HotPath { name: "h2_request_to_h1", prepare: request_of_h2 },
     HotPath { name: "h2_response_to_h1", prepare: response_of_h2 },
+    HotPath { name: "h1_response_to_h2", prepare: response_for_h2 },
+    HotPath { name: "h2_request_to_h2", prepare: request_for_h2 },
     HotPath { name: "client_hello", prepare: client_hello },
     HotPath { name: "lookup_10", prepare: || tables::lookup(1, 10) },
     HotPath { name: "lookup_100000_hosts", prepare: || tables::lookup(100_000, 1) },
@@ -114,20 +118,44 @@ fn chunked() -> Work {
 }
 
 fn request_of_h2() -> Work {
+    let mut parts = requests_of_h2();
+    let mut out = Vec::with_capacity(4096);
+    Box::new(move |_| {
+        let request = Request::of_h2(parts(), true).expect("well-formed");
+        out.clear();
+        request_to_h1(&request, SAID, (&Rewrite::default(), &[]), &mut out);
+        black_box(&out);
+    })
+}
+
+fn request_for_h2() -> Work {
+    let mut parts = requests_of_h2();
+    Box::new(move |_| {
+        let request = Request::of_h2(parts(), true).expect("well-formed");
+        let head = request_to_h2(&request, SAID, (&Rewrite::default(), &[]), Scheme::HTTP);
+        black_box(head.expect("well-formed"));
+    })
+}
+
+/// The codec hands each over as its own; made before the counting begins.
+fn requests_of_h2() -> impl FnMut() -> Parts {
     let mut request = http::Request::new(());
     *request.uri_mut() = Uri::from_static("https://host-0.example.com/service-3/items/42?page=2&sort=name");
     *request.headers_mut() = fields(REQUEST);
     request.headers_mut().remove("host");
     request.headers_mut().remove("connection");
-    // The codec hands each over as its own; made before the counting begins.
     let mut parts: Vec<_> = (0..2 * TIMES).map(|_| request.clone().into_parts().0).collect();
-    let mut out = Vec::with_capacity(4096);
+    move || parts.pop().unwrap_or_else(|| request.clone().into_parts().0)
+}
+
+/// From the bytes of an answer to what the codec of HTTP/2 takes.
+fn response_for_h2() -> Work {
+    let mut head = ResponseHead::default();
     Box::new(move |_| {
-        let parts = parts.pop().unwrap_or_else(|| request.clone().into_parts().0);
-        let request = Request::of_h2(parts, true).expect("well-formed");
-        out.clear();
-        request_to_h1(&request, SAID, (&Rewrite::default(), &[]), &mut out);
-        black_box(&out);
+        let place = Scanner::response().scan(black_box(RESPONSE)).expect("well-formed").expect("whole");
+        let bytes = &RESPONSE[place];
+        head.parse(bytes, MethodKind::Other).expect("well-formed");
+        black_box(Response::of_h1(&head, bytes).expect("well-formed"));
     })
 }
 

@@ -28,7 +28,7 @@ use crate::metrics::ListenerCells;
 use crate::proxy::h1::{HeadError, Scanner};
 use crate::snapshot::{BackendProtocol, HttpVirtualListener, ListenerKey, Scheme};
 
-/// Serves one accepted connection to its end. Runs on the worker's thread, inside its `LocalSet`; dropping the
+/// Serves one accepted connection, with TCP_NODELAY, to its end. Runs on the worker's thread, inside its `LocalSet`; dropping the
 /// future closes both sides at once.
 pub async fn serve(
     client: Client,
@@ -41,10 +41,6 @@ pub async fn serve(
     worker.start_ticking();
     let Client { stream, tls } = client;
     let is_h2 = stream.has_chosen_h2();
-    if stream.socket().set_nodelay(true).is_err() {
-        // The client is gone already.
-        return;
-    }
     let (server_name, cells) = match tls {
         Some(TlsFacts { server_name, cells }) => (Some(server_name), Some(cells)),
         None => (None, None),

@@ -124,6 +124,8 @@ impl Lab {
         tokio::task::spawn_local(async move {
             loop {
                 let (stream, peer) = listener.accept().await.unwrap();
+                // As it is inherited from the proxy's own listeners.
+                stream.set_nodelay(true).unwrap();
                 tokio::task::spawn_local(serve(
                     Client::cleartext(stream),
                     peer,

@@ -21,7 +21,13 @@ pub fn request_to_h1(
     out.extend_from_slice(request.target(rewrite).as_bytes());
     out.extend_from_slice(b" HTTP/1.1\r\n");
     field(out, "host", authority(request, forwarded, rewrite).as_bytes());
-    lines(&request_fields(request, forwarded, changes), out);
+    if changes.is_empty() {
+        // As most are: no map has to be made that filters could change.
+        lines(&request.fields, out);
+        say(request, forwarded, out);
+    } else {
+        lines(&request_fields(request, forwarded, changes), out);
+    }
     if request.framing == Framing::Chunked {
         field(out, TRANSFER_ENCODING.as_str(), b"chunked");
     }
@@ -58,22 +64,33 @@ fn authority<'a>(request: &'a Request, forwarded: Forwarded<'a>, rewrite: &'a Re
 }
 
 fn request_fields(request: &Request, forwarded: Forwarded<'_>, changes: &[HeaderChange]) -> HeaderMap {
-    let mut all = request.fields.clone();
-    let authority = Some(request.authority.as_str()).filter(|authority| !authority.is_empty());
-    let claims = request.claims.iter().filter(|_| forwarded.is_trusted);
-    let claims: Vec<(&[u8], &[u8])> =
-        claims.map(|(name, value)| (name.as_str().as_bytes(), value.as_bytes())).collect();
-    let mut said = Said::default();
-    // What changes replace is replaced below.
-    said::append(forwarded, authority, claims.iter().copied(), |_| true, &mut said);
-    all.extend(said.fields);
+    let mut all = HeaderMap::with_capacity(request.fields.len() + N_SAID_USUALLY);
+    for (name, value) in &request.fields {
+        all.append(name.clone(), value.clone());
+    }
+    let mut said = Said { fields: all, value: Vec::new() };
+    say(request, forwarded, &mut said);
+    let mut all = said.fields;
     fields::apply(changes, &mut all);
     all.remove(HOST);
     all
 }
 
+/// What this proxy says of the client. The request's own fields have none of it: what a client says there are its claims.
+/// What filters replace is replaced after it.
+fn say(request: &Request, forwarded: Forwarded<'_>, out: &mut impl said::Lines) {
+    let authority = Some(request.authority.as_str()).filter(|authority| !authority.is_empty());
+    let claims = request.claims.iter().filter(|_| forwarded.is_trusted);
+    // No allocation where there are none.
+    let claims: Vec<(&[u8], &[u8])> =
+        claims.map(|(name, value)| (name.as_str().as_bytes(), value.as_bytes())).collect();
+    said::append(forwarded, authority, claims.iter().copied(), |_| true, out);
+}
+
+/// Four `X-Forwarded-*`, an id, and `TE`.
+const N_SAID_USUALLY: usize = 6;
+
 /// What this proxy says of the client, as fields.
-#[derive(Default)]
 struct Said {
     fields: HeaderMap,
     value: Vec<u8>,

@@ -1,5 +1,6 @@
 //! Header fields as a map: what filters do to them, and which may be trailers.
 
+use bytes::Bytes;
 use http::header::{Entry, HeaderMap, HeaderName, HeaderValue, SET_COOKIE};
 
 use crate::proxy::h1::HeadError;
@@ -80,6 +81,20 @@ pub fn trailers(section: &[u8]) -> HeaderMap {
     let mut fields = lines(section);
     keep_trailers(&mut fields);
     fields
+}
+
+/// Fields of a parsed head, whose values share its bytes: one allocation for all of them.
+pub fn of_lines<'a>(
+    lines: impl Iterator<Item = (&'a [u8], &'a [u8])>,
+    head: &Bytes,
+) -> Result<HeaderMap, HeadError> {
+    let mut fields = HeaderMap::with_capacity(lines.size_hint().1.unwrap_or(0));
+    for (name, value) in lines {
+        let name = HeaderName::from_bytes(name).map_err(|_invalid| HeadError::Syntax)?;
+        let value = HeaderValue::from_maybe_shared(head.slice_ref(value));
+        fields.append(name, value.map_err(|_invalid| HeadError::Syntax)?);
+    }
+    Ok(fields)
 }
 
 /// Header lines, of those that are well-formed.

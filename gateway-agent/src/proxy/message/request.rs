@@ -2,9 +2,8 @@
 //!
 //! Does not choose the answer to what it refuses.
 
-use http::header::{
-    CONTENT_LENGTH, CONTENT_TYPE, COOKIE, EXPECT, HOST, HeaderMap, HeaderName, HeaderValue, TE,
-};
+use bytes::Bytes;
+use http::header::{CONTENT_TYPE, COOKIE, EXPECT, HOST, HeaderMap, HeaderName, HeaderValue, TE};
 use http::request::Parts;
 use http::{Method, Uri};
 
@@ -83,21 +82,16 @@ impl Request {
     /// Of HTTP/1. `head` is what `request` was parsed of.
     pub fn of_h1(request: &RequestHead, head: &[u8]) -> Result<Self, HeadError> {
         let method = Method::from_bytes(request.method(head)).map_err(|_invalid| HeadError::Syntax)?;
-        let mut fields = HeaderMap::new();
-        for (name, value) in request.kept(head) {
-            if matches!(
+        let head = Bytes::copy_from_slice(head);
+        let is_passed_on = |(name, _): &(&[u8], &[u8])| {
+            matches!(
                 Meaning::of(name),
                 Meaning::EndToEnd | Meaning::ContentLength | Meaning::Expect | Meaning::Trace
-            ) {
-                let name = HeaderName::from_bytes(name).map_err(|_invalid| HeadError::Syntax)?;
-                fields.append(name, HeaderValue::from_bytes(value).map_err(|_invalid| HeadError::Syntax)?);
-            }
-        }
-        let mut claims = HeaderMap::new();
-        for (name, value) in request.claims(head) {
-            let name = HeaderName::from_bytes(name).map_err(|_invalid| HeadError::Syntax)?;
-            claims.append(name, HeaderValue::from_bytes(value).map_err(|_invalid| HeadError::Syntax)?);
-        }
+            )
+        };
+        let fields = fields::of_lines(request.kept(&head).filter(is_passed_on), &head)?;
+        let claims = fields::of_lines(request.claims(&head), &head)?;
+        let head = &head[..];
         Ok(Self {
             asked: request.asked,
             method_kind: request.method_kind,
@@ -151,57 +145,60 @@ impl Request {
     }
 
     /// Keeps what is end-to-end. Returns the body's length.
-    fn take_fields(&mut self, headers: HeaderMap, has_ended: bool) -> Result<Framing, HeadError> {
+    fn take_fields(&mut self, mut headers: HeaderMap, has_ended: bool) -> Result<Framing, HeadError> {
         let mut length = None;
+        let mut n_crumbs = 0;
+        // Few if any, so that the map is kept as it came.
+        let mut gone = Vec::new();
         for (name, value) in &headers {
             fields::check_name(name)?;
             match Meaning::of(name.as_str().as_bytes()) {
-                Meaning::EndToEnd | Meaning::Trace if name != COOKIE => {
-                    self.fields.append(name.clone(), value.clone());
+                Meaning::EndToEnd | Meaning::Trace => n_crumbs += u32::from(name == COOKIE),
+                Meaning::Forwarded => {
+                    self.claims.append(name.clone(), value.clone());
+                    gone.push(name.clone());
                 }
-                Meaning::Forwarded => drop(self.claims.append(name.clone(), value.clone())),
                 // The only coding that HTTP/2 may name (RFC 9113 section 8.2.2).
                 Meaning::HopByHop if name == TE => {
                     if value != "trailers" {
                         return Err(HeadError::TransferEncoding);
                     }
                     self.accepts_trailers = true;
+                    gone.push(TE);
                 }
-                Meaning::EndToEnd | Meaning::Host | Meaning::HopByHop | Meaning::Trace => {}
+                Meaning::Host | Meaning::HopByHop => gone.push(name.clone()),
                 Meaning::Connection | Meaning::Upgrade => return Err(HeadError::ConnectionOptions),
                 Meaning::TransferEncoding => return Err(HeadError::TransferEncoding),
                 Meaning::ContentLength => {
                     if length.replace(number(value)?).is_some() {
                         return Err(HeadError::ContentLength);
                     }
-                    self.fields.insert(CONTENT_LENGTH, value.clone());
                 }
                 Meaning::Expect => {
                     if !value.as_bytes().eq_ignore_ascii_case(b"100-continue") {
                         return Err(HeadError::Expectation);
                     }
                     self.expects_continue = true;
-                    self.fields.insert(EXPECT, value.clone());
                 }
             }
         }
-        self.join_cookies(&headers)?;
+        for name in gone {
+            headers.remove(name);
+        }
+        if self.expects_continue {
+            // Once, however often it came.
+            headers.insert(EXPECT, HeaderValue::from_static("100-continue"));
+        }
+        if n_crumbs > 1 {
+            join_cookies(&mut headers)?;
+        }
+        self.fields = headers;
         match (length, has_ended) {
             (None | Some(0), true) => Ok(Framing::None),
             (Some(_), true) => Err(HeadError::ContentLength),
             (Some(length), false) => Ok(Framing::Length(length)),
             (None, false) => Ok(Framing::Chunked),
         }
-    }
-
-    /// HTTP/2 may send the crumbs of a cookie one by one; HTTP/1 knows one field (RFC 9113 section 8.2.3).
-    fn join_cookies(&mut self, headers: &HeaderMap) -> Result<(), HeadError> {
-        let crumbs: Vec<&[u8]> = headers.get_all(COOKIE).iter().map(HeaderValue::as_bytes).collect();
-        if !crumbs.is_empty() {
-            let joined = HeaderValue::from_bytes(&crumbs.join(&b"; "[..]));
-            self.fields.insert(COOKIE, joined.map_err(|_invalid| HeadError::Syntax)?);
-        }
-        Ok(())
     }
 }
 
@@ -246,6 +243,14 @@ fn authority(uri: &Uri, headers: &HeaderMap) -> Result<String, HeadError> {
         (None, Some(host)) => Ok(host.to_owned()),
         (None, None) => Err(HeadError::Host),
     }
+}
+
+/// HTTP/2 may send the crumbs of a cookie one by one; HTTP/1 knows one field (RFC 9113 section 8.2.3).
+fn join_cookies(headers: &mut HeaderMap) -> Result<(), HeadError> {
+    let crumbs: Vec<&[u8]> = headers.get_all(COOKIE).iter().map(HeaderValue::as_bytes).collect();
+    let joined = HeaderValue::from_bytes(&crumbs.join(&b"; "[..])).map_err(|_invalid| HeadError::Syntax)?;
+    headers.insert(COOKIE, joined);
+    Ok(())
 }
 
 fn target(method: &Method, path: &str) -> Result<(Asked, String), HeadError> {

@@ -1,9 +1,10 @@
 //! Answers: without what belongs to the connection that they came by.
 
-use http::header::{CONTENT_LENGTH, HeaderMap, HeaderName, HeaderValue};
+use bytes::Bytes;
+use http::header::{CONTENT_LENGTH, HeaderMap};
 use http::{StatusCode, response};
 
-use super::fields::check_name;
+use super::fields::{check_name, of_lines};
 use super::request::number;
 use crate::proxy::h1::field::Meaning;
 use crate::proxy::h1::{HeadError, ResponseHead};
@@ -19,17 +20,11 @@ pub struct Response {
 impl Response {
     /// Of HTTP/1. `head` is what `response` was parsed of.
     pub fn of_h1(response: &ResponseHead, head: &[u8]) -> Result<Self, HeadError> {
-        let mut fields = HeaderMap::new();
-        for (name, value) in response.kept(head) {
-            if Meaning::of(name) == Meaning::TransferEncoding {
-                continue;
-            }
-            let name = HeaderName::from_bytes(name).map_err(|_invalid| HeadError::Syntax)?;
-            fields.append(name, HeaderValue::from_bytes(value).map_err(|_invalid| HeadError::Syntax)?);
-        }
+        let head = Bytes::copy_from_slice(head);
+        let lines = response.kept(&head).filter(|(name, _)| Meaning::of(name) != Meaning::TransferEncoding);
         Ok(Self {
             status: StatusCode::from_u16(response.status).map_err(|_invalid| HeadError::Status)?,
-            fields,
+            fields: of_lines(lines, &head)?,
         })
     }
 
@@ -41,19 +36,19 @@ impl Response {
 
     /// Of HTTP/2.
     pub fn of_h2(parts: response::Parts) -> Result<Self, HeadError> {
-        let response::Parts { status, headers, .. } = parts;
+        let response::Parts { status, headers: mut fields, .. } = parts;
         if status == StatusCode::SWITCHING_PROTOCOLS {
             // There is none in HTTP/2 (RFC 9113 section 8.6), and a client of HTTP/1 would take what follows for the
             // other protocol.
             return Err(HeadError::Status);
         }
-        let mut fields = HeaderMap::new();
-        let mut length = None;
-        for (name, value) in &headers {
+        let (mut length, mut n_lengths) = (None, 0);
+        // Few if any, so that the map is kept as it came.
+        let mut gone = Vec::new();
+        for (name, value) in &fields {
             check_name(name)?;
             match Meaning::of(name.as_str().as_bytes()) {
                 Meaning::EndToEnd | Meaning::Forwarded | Meaning::Host | Meaning::Expect | Meaning::Trace => {
-                    fields.append(name.clone(), value.clone());
                 }
                 // It may be repeated (RFC 9110 section 8.6). The codec has compared them; this is what a message
                 // promises, whoever makes it.
@@ -62,10 +57,20 @@ impl Response {
                     if length.replace(number).is_some_and(|earlier| earlier != number) {
                         return Err(HeadError::ContentLength);
                     }
-                    fields.insert(CONTENT_LENGTH, value.clone());
+                    n_lengths += 1;
                 }
-                Meaning::Connection | Meaning::HopByHop | Meaning::TransferEncoding | Meaning::Upgrade => {}
+                Meaning::Connection | Meaning::HopByHop | Meaning::TransferEncoding | Meaning::Upgrade => {
+                    gone.push(name.clone());
+                }
             }
+        }
+        for name in gone {
+            fields.remove(name);
+        }
+        if n_lengths > 1
+            && let Some(one) = fields.get(CONTENT_LENGTH).cloned()
+        {
+            fields.insert(CONTENT_LENGTH, one);
         }
         if status.is_informational() || status == StatusCode::NO_CONTENT {
             // RFC 9110 section 8.6.

@@ -46,9 +46,24 @@ fn request_of_h2_is_one_request_of_h1() {
     assert_eq!(request.header("host"), Some(&b"A.example:443"[..]));
     assert_eq!(request.framing, Framing::Chunked);
     let expected = "PUT /a/b?q=%20 HTTP/1.1\r\nhost: A.example:443\r\nx-a: 1\r\nx-a: 2\r\ncookie: a=b; c=d\r\n\
-        x-forwarded-for: 192.0.2.7\r\nx-forwarded-proto: https\r\nx-forwarded-host: A.example:443\r\n\
-        x-forwarded-port: 443\r\nx-request-id: id\r\ntransfer-encoding: chunked\r\n\r\n";
+        X-Forwarded-For: 192.0.2.7\r\nX-Forwarded-Proto: https\r\nX-Forwarded-Host: A.example:443\r\n\
+        X-Forwarded-Port: 443\r\nX-Request-Id: id\r\ntransfer-encoding: chunked\r\n\r\n";
     assert_eq!(to_h1(&request, &HeaderChanges::default()), expected);
+}
+
+#[test]
+fn filters_that_change_nothing_leave_what_is_sent() {
+    let headers = [("x-a", "1"), ("x-forwarded-for", "10.0.0.1"), ("x-a", "2"), ("expect", "100-Continue")];
+    let request = Request::of_h2(parts("PUT", "https://a.example/", &headers), false).unwrap();
+    let sorted = |changes: &HeaderChanges| {
+        let sent = to_h1(&request, changes).to_ascii_lowercase();
+        let mut lines: Vec<String> = sent.lines().map(str::to_owned).collect();
+        lines.sort();
+        lines
+    };
+    let none = HeaderChanges::new(["x-absent"], [("", ""); 0], [("", ""); 0]).unwrap();
+    assert!(!none.is_empty());
+    assert_eq!(sorted(&none), sorted(&HeaderChanges::default()));
 }
 
 #[test]

@@ -46,7 +46,7 @@ fn host_and_path_are_rewritten() {
         ask(&mut open(lab).await, get("/old/x?q")).await;
         let seen = requests.borrow().concat();
         assert!(seen.starts_with("GET /new/x?q HTTP/1.1\r\nhost: b.example\r\n"), "{seen}");
-        assert!(seen.contains("x-forwarded-host: a.example\r\n"), "{seen}");
+        assert!(seen.contains("X-Forwarded-Host: a.example\r\n"), "{seen}");
     });
 }
 
