@@ -19,9 +19,11 @@ mod agent {
     pub mod syntax;
 
     pub mod proxy {
+        pub mod flow;
         pub mod h1;
         pub mod limits;
         pub mod message;
+        pub mod proxy_protocol;
 
         pub mod tls {
             pub mod hello;

@@ -8,6 +8,7 @@ mod client_hello;
 mod crossing;
 mod host;
 mod path;
+mod proxy_protocol;
 mod requests;
 mod responses;
 
@@ -26,6 +27,7 @@ pub const TARGETS: &[Target] = &[
     Target { name: "h2_responses", run: crossing::responses },
     Target { name: "host", run: host::run },
     Target { name: "path", run: path::run },
+    Target { name: "proxy_protocol", run: proxy_protocol::run },
     Target { name: "requests", run: requests::run },
     Target { name: "responses", run: responses::run },
 ];
