@@ -273,7 +273,7 @@ impl Control {
         let statuses = self.statuses(proxy, kernel);
         let changes = status::changed(&self.reported, &statuses);
         // What is the same stays the same allocation, which is how a writer knows.
-        if *self.reported != statuses {
+        if !changes.is_empty() {
             self.reported = Arc::new(statuses);
         }
         changes

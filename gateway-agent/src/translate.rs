@@ -35,6 +35,7 @@ mod precedence;
 mod provision;
 mod route;
 mod routes;
+mod statuses;
 mod stream;
 mod tables;
 #[cfg(test)]

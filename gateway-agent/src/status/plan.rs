@@ -32,12 +32,14 @@ pub fn join(
     let is_current = acknowledged(revision, proxy, kernel);
     let view = DataPaths { is_current, proxy, kernel };
     let join = |status: &Arc<ObjectStatus>| {
-        // Routes and policies owe nothing to the data paths.
-        let is_parent = status.scopes.iter().any(|scope| scope.scope == Scope::Object);
+        // Routes and policies owe nothing to the data paths. Nor is more looked at of these, which are many.
+        let is_parent = PARENTS.contains(&status.kind);
         if is_parent { Arc::new(join_one(status, &view)) } else { status.clone() }
     };
     statuses.iter().map(join).collect()
 }
+
+const PARENTS: [&str; 2] = [ParentKind::Gateway.as_str(), ParentKind::ListenerSet.as_str()];
 
 #[derive(Debug)]
 struct DataPaths<'a> {

@@ -18,8 +18,7 @@
 //!
 //! **Invariant:** the result is that of a fresh translator, whatever came before; a property test holds it.
 
-use std::collections::{BTreeMap, BTreeSet};
-use std::sync::Arc;
+use std::collections::BTreeSet;
 
 use super::authority::Maps;
 use super::backend::{Endpoints, Read, Resolver};
@@ -29,12 +28,13 @@ use super::inputs::Inputs;
 use super::policy::{self, Policies};
 use super::route;
 use super::routes::{self, InForce, Routes, route_kind};
+use super::statuses::Statuses;
 use super::tables::Tables;
 use super::topology::{self, Topology};
 use super::{Config, Translation};
 use crate::api::{Kind, ObjectId};
 use crate::snapshot::{ListenerName, ObjectName, RouteKind, RouteName};
-use crate::status::{ObjectStatus, Parent};
+use crate::status::Parent;
 use crate::store::Store;
 
 #[derive(Debug, Default)]
@@ -87,12 +87,6 @@ struct Todo {
     services: BTreeSet<ObjectName>,
 }
 
-#[derive(Debug, Default)]
-struct Statuses {
-    by_object: BTreeMap<(&'static str, ObjectName), Arc<ObjectStatus>>,
-    n_changed: u64,
-}
-
 impl Translator {
     /// Brings the translation up to date. `dirty`: everything in `store` that changed, came or went since the last call.
     pub fn update(&mut self, store: &Store, dirty: &BTreeSet<ObjectId>, config: &Config) -> &Translation {
@@ -114,10 +108,8 @@ impl Translator {
             self.translation.provisions = self.topology.provisions(store, config);
         }
         self.translation.listeners = self.entries.listeners().clone();
-        if self.statuses.n_changed != self.work.statuses_changed {
-            self.translation.statuses = self.statuses.by_object.values().cloned().collect();
-            self.work.statuses_changed = self.statuses.n_changed;
-        }
+        self.statuses.apply(&mut self.translation.statuses);
+        self.work.statuses_changed = self.statuses.n_changed();
         &self.translation
     }
 
@@ -199,7 +191,7 @@ impl Translator {
             todo.compile.extend(self.routes.of_read(&Read::Service(service)).cloned());
         }
         for gone in self.policies.plans.keys().filter(|name| !policies.plans.contains_key(*name)) {
-            self.statuses.remove(policy::KIND, gone);
+            self.statuses.remove(&self.translation.statuses, policy::KIND, gone);
         }
         self.policies = policies;
         self.work.policies_planned += 1;
@@ -210,7 +202,7 @@ impl Translator {
         for parent in topology.differences(&self.topology) {
             todo.attach.extend(self.routes.of_parent(&parent).cloned());
             if topology.owner(&parent).is_none() {
-                self.statuses.remove(parent.kind.as_str(), &parent.name);
+                self.statuses.remove(&self.translation.statuses, parent.kind.as_str(), &parent.name);
             }
         }
         self.topology = topology;
@@ -233,7 +225,7 @@ impl Translator {
                 todo.attach.insert(name.clone());
             } else if let Some(before) = self.routes.remove(name) {
                 self.tables.replace(name, &before, &InForce::default(), &self.routes);
-                self.statuses.remove(name.kind.as_str(), &name.object);
+                self.statuses.remove(&self.translation.statuses, name.kind.as_str(), &name.object);
                 todo.attach.remove(name);
                 self.gone.routes.push(name.clone());
             }
@@ -251,7 +243,7 @@ impl Translator {
         for name in &todo.attach {
             let Some(compiled) = self.routes.compiled(name) else { continue };
             let (status, after) = route::attach(compiled.facts(), compiled.verdict(), &self.topology, store);
-            self.statuses.set(status);
+            self.statuses.set(&self.translation.statuses, status);
             let is_compiled = todo.compile.contains(name);
             let is_attached = !after.is_empty();
             if !is_compiled && self.routes.attachments(name) == Some(after.as_slice()) {
@@ -289,7 +281,7 @@ impl Translator {
         for parent in parents {
             let tables = &self.tables;
             if let Some(status) = self.topology.status(&parent, |listener| tables.n_routes(listener)) {
-                self.statuses.set(status);
+                self.statuses.set(&self.translation.statuses, status);
             }
         }
     }
@@ -317,7 +309,7 @@ impl Translator {
                 reached.map(|listener| listener.gateway.clone())
             });
             let status = plan.status(&gateways.collect());
-            self.statuses.set(status);
+            self.statuses.set(&self.translation.statuses, status);
         }
     }
 }
@@ -329,20 +321,4 @@ fn services(routes: &Routes, name: &RouteName) -> Vec<ObjectName> {
         Read::Grants(_) => None,
     });
     services.collect()
-}
-
-impl Statuses {
-    fn set(&mut self, status: ObjectStatus) {
-        let key = (status.kind, status.name.clone());
-        if self.by_object.get(&key).is_none_or(|known| **known != status) {
-            self.by_object.insert(key, Arc::new(status));
-            self.n_changed += 1;
-        }
-    }
-
-    fn remove(&mut self, kind: &'static str, name: &ObjectName) {
-        if self.by_object.remove(&(kind, name.clone())).is_some() {
-            self.n_changed += 1;
-        }
-    }
 }
