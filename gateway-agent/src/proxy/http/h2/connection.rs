@@ -1,16 +1,19 @@
-//! One client connection of HTTP/2: its streams at once, each a task that goes with it.
+//! One client connection of HTTP/2: its streams at once, as parts of its own task.
+//!
+//! A task for each stream would cost more than what most of them do, and what they have to say is sent by this one.
 
 use std::cell::{Cell, RefCell};
 use std::future::poll_fn;
 use std::net::IpAddr;
+use std::pin::Pin;
 use std::rc::Rc;
 use std::sync::Arc;
 use std::task::{Context, Poll};
 
 use bytes::Bytes;
-use h2::server::{self, SendResponse};
-use h2::{Reason, RecvStream};
-use tokio::task::JoinSet;
+use futures_util::stream::{FuturesUnordered, StreamExt as _};
+use h2::Reason;
+use h2::server;
 
 use super::super::buffer::Buffer;
 use super::super::client::Stream;
@@ -104,7 +107,7 @@ pub(in super::super) async fn serve(arrival: Arrival) {
     let shared = Shared { about, cells: RefCell::new(cells), traffic, is_counted_here: Cell::new(false) };
     let connection = Connection {
         codec,
-        streams: JoinSet::new(),
+        streams: FuturesUnordered::new(),
         budget: Budget::new(CANCELLED_MAX),
         shared: Rc::new(shared),
         timer,
@@ -113,6 +116,9 @@ pub(in super::super) async fn serve(arrival: Arrival) {
     };
     connection.run().await;
 }
+
+/// One request, to its end.
+type Serving = Pin<Box<dyn Future<Output = Ended>>>;
 
 /// `None`: no preface within the deadline, or another one.
 async fn handshake(transport: Transport<Stream>, timer: &Timer) -> Option<Codec> {
@@ -145,7 +151,7 @@ enum Phase {
 
 struct Connection {
     codec: Codec,
-    streams: JoinSet<Ended>,
+    streams: FuturesUnordered<Serving>,
     budget: Budget,
     shared: Rc<Shared>,
     timer: Timer,
@@ -154,68 +160,78 @@ struct Connection {
     n_sent: u64,
 }
 
-type Request = (http::Request<RecvStream>, SendResponse<Bytes>);
-
 impl Connection {
     async fn run(mut self) {
         self.timer.arm(IDLE_TIMEOUT);
-        while let Some((request, respond)) = poll_fn(|cx| self.poll(cx)).await {
-            self.streams.spawn_local(stream::serve(request, respond, self.shared.clone()));
-        }
+        poll_fn(|cx| self.poll(cx)).await;
         self.shared.count_traffic();
     }
 
-    /// Ready with the next request, or with `None` when the connection is over.
-    fn poll(&mut self, cx: &mut Context<'_>) -> Poll<Option<Request>> {
-        if !self.reap(cx) && self.phase != Phase::Calmed {
+    /// Ready when the connection is over.
+    fn poll(&mut self, cx: &mut Context<'_>) -> Poll<()> {
+        if self.phase == Phase::Open && self.shared.about.worker.clock.is_stopping() {
+            self.leave();
+        }
+        // All that has come before any of it is served: a body that came with its head is sent on with it.
+        let is_over = self.accept(cx);
+        self.shared.count_traffic();
+        if is_over {
+            return Poll::Ready(());
+        }
+        if !self.serve(cx) && self.phase != Phase::Calmed {
             tracing::debug!(src.addr = %self.shared.about.client_text, "too many requests were cancelled");
             self.phase = Phase::Calmed;
             self.shared.about.worker.cells.http2_floods.add(1);
             self.codec.abrupt_shutdown(Reason::ENHANCE_YOUR_CALM);
-        }
-        if self.phase == Phase::Open && self.shared.about.worker.clock.is_stopping() {
-            self.leave();
-        }
-        let accepted = self.codec.poll_accept(cx);
-        self.shared.count_traffic();
-        match accepted {
-            Poll::Ready(Some(Ok(request))) => return Poll::Ready(Some(request)),
-            Poll::Ready(Some(Err(error))) => {
-                tracing::debug!(src.addr = %self.shared.about.client_text, %error, "connection failed");
-                // The codec's own bounds.
-                let is_flood = error.is_library() && error.reason() == Some(Reason::ENHANCE_YOUR_CALM);
-                if is_flood && self.phase != Phase::Calmed {
-                    self.shared.about.worker.cells.http2_floods.add(1);
-                }
-                return Poll::Ready(None);
-            }
-            Poll::Ready(None) => return Poll::Ready(None),
-            Poll::Pending => {}
+            // It has to be sent.
+            cx.waker().wake_by_ref();
         }
         match self.timer.poll(cx) {
             Poll::Pending => Poll::Pending,
-            Poll::Ready(Due::Abort) => Poll::Ready(None),
+            Poll::Ready(Due::Abort) => Poll::Ready(()),
             Poll::Ready(Due::Deadline | Due::Limit(_)) => self.overdue(cx),
         }
     }
 
-    /// Takes in streams that have ended. False: the client has cancelled too many.
-    fn reap(&mut self, cx: &mut Context<'_>) -> bool {
-        while let Poll::Ready(Some(ended)) = self.streams.poll_join_next(cx) {
+    /// Reads, takes new requests in, and sends. True when the connection is over.
+    fn accept(&mut self, cx: &mut Context<'_>) -> bool {
+        loop {
+            match self.codec.poll_accept(cx) {
+                Poll::Ready(Some(Ok((request, respond)))) => {
+                    self.streams.push(Box::pin(stream::serve(request, respond, self.shared.clone())));
+                }
+                Poll::Ready(Some(Err(error))) => {
+                    tracing::debug!(src.addr = %self.shared.about.client_text, %error, "connection failed");
+                    // The codec's own bounds.
+                    let is_flood = error.is_library() && error.reason() == Some(Reason::ENHANCE_YOUR_CALM);
+                    if is_flood && self.phase != Phase::Calmed {
+                        self.shared.about.worker.cells.http2_floods.add(1);
+                    }
+                    return true;
+                }
+                Poll::Ready(None) => return true,
+                Poll::Pending => return false,
+            }
+        }
+    }
+
+    /// Goes on with the streams that can, whose frames wake this task. False: the client has cancelled too many.
+    fn serve(&mut self, cx: &mut Context<'_>) -> bool {
+        while let Poll::Ready(Some(ended)) = self.streams.poll_next_unpin(cx) {
             if self.streams.is_empty() {
                 self.timer.arm(if self.phase == Phase::Open { IDLE_TIMEOUT } else { LINGER_TIMEOUT });
             }
             match ended {
-                Ok(Ended::Served) => self.budget.served(),
-                Ok(Ended::Cancelled) if !self.budget.cancelled() => return false,
-                Ok(Ended::Cancelled) | Err(_) => {}
+                Ended::Served => self.budget.served(),
+                Ended::Cancelled if !self.budget.cancelled() => return false,
+                Ended::Cancelled => {}
             }
         }
         true
     }
 
     /// No request is under way, for long: what is left of answers is on the client, which may be slow.
-    fn overdue(&mut self, cx: &Context<'_>) -> Poll<Option<Request>> {
+    fn overdue(&mut self, cx: &Context<'_>) -> Poll<()> {
         match self.phase {
             // Streams have deadlines of their own.
             _ if !self.streams.is_empty() => self.timer.arm(IDLE_TIMEOUT),
@@ -224,7 +240,7 @@ impl Connection {
                 self.timer.arm(LINGER_TIMEOUT);
             }
             Phase::Open => self.leave(),
-            Phase::Leaving | Phase::Calmed => return Poll::Ready(None),
+            Phase::Leaving | Phase::Calmed => return Poll::Ready(()),
         }
         // The new deadline has to be waited for, and what was said to be sent.
         cx.waker().wake_by_ref();
