@@ -19,6 +19,7 @@ pub mod ebpf;
 pub mod features;
 pub mod holder;
 pub mod manifests;
+pub mod memory;
 pub mod metrics;
 pub mod provision;
 pub mod proxy;

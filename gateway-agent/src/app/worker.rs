@@ -29,6 +29,7 @@ use crate::drain::Drain;
 use crate::ebpf::{self, Ebpf};
 use crate::holder::Client;
 use crate::manifests::{self, Load, WatchError};
+use crate::memory::{self, Passage};
 use crate::metrics::Metrics;
 use crate::provision::AddressProvider;
 use crate::proxy::{Proxy, ProxyConfig, Timeouts};
@@ -236,15 +237,18 @@ async fn control_loop(control: &RefCell<Control>, mut inputs: Inputs) -> anyhow:
     let mut stop = std::pin::pin!(stop_signal()?);
     let mut reporter = report::Reporter::new(inputs.feed.running().is_some());
     let mut patience: Option<Pin<Box<Sleep>>> = None;
+    let mut passage = Passage::default();
     loop {
         let is_due = tokio::select! {
             news = inputs.feed.next() => {
                 match news {
                     News::Load(load) => {
                         reporter.findings(&load.findings);
+                        passage.passed(load.objects.len());
                         control.borrow_mut().load(&load);
                     }
                     News::Changes(batch) => {
+                        passage.passed(batch.changes.len());
                         let is_published = control.borrow_mut().objects(batch.changes);
                         if is_published && let Some(running) = inputs.feed.running() {
                             running.published(batch.arrived);
@@ -269,6 +273,10 @@ async fn control_loop(control: &RefCell<Control>, mut inputs: Inputs) -> anyhow:
             Ok(()) = inputs.proxy.changed() => false,
             Ok(()) = inputs.kernel.changed() => false,
             () = elapsed(patience.as_mut()) => true,
+            () = passage.calm() => {
+                tokio::task::spawn_blocking(memory::give_back);
+                false
+            }
             () = &mut stop => return Ok(inputs.feed),
         };
         let proxy = inputs.proxy.borrow_and_update().clone();
