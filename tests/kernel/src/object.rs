@@ -31,7 +31,7 @@ pub fn path() -> PathBuf {
     std::env::var_os(OBJECT).map_or_else(
         || {
             PathBuf::from(env!("CARGO_MANIFEST_DIR"))
-                .join("../../target/ebpf/bpfel-unknown-none/release/gateway-ebpf")
+                .join("../../target/ebpf/bpfel-unknown-none/bpf/gateway-ebpf")
         },
         PathBuf::from,
     )
