@@ -2,6 +2,7 @@
 //!
 //! **Invariant:** pure: values in, values and text out. Whoever calls writes them.
 
+mod differences;
 pub mod names;
 mod plan;
 mod problems;
@@ -15,6 +16,7 @@ use std::fmt;
 use std::net::IpAddr;
 use std::sync::Arc;
 
+pub use differences::{find, position};
 pub use plan::{acknowledged, gateway_accepted, join, listener_set_accepted};
 pub use problems::{ObjectProblem, problems};
 pub use table::{Changes, changed, render};

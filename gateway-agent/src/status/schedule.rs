@@ -7,7 +7,6 @@
 //! **Invariant:** pure: time is an argument, chance a seed. Does not write, and does not decide who leads.
 
 mod backoff;
-mod changes;
 mod copies;
 mod entry;
 #[cfg(test)]
@@ -18,9 +17,9 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use self::backoff::{Backoff, Chance};
-use self::changes::{Change, changes, find};
 use self::copies::Copies;
 use self::entry::{Entry, FIGHT, Phase};
+use super::differences::{Difference, differences, find};
 use super::write::{Digest, Leading, Parents, Standing, is_settled, wants};
 use super::{ObjectStatus, Parent};
 use crate::snapshot::ObjectName;
@@ -188,10 +187,10 @@ impl Schedule {
         let old = std::mem::replace(&mut self.desired, desired.clone());
         let is_all_affected = self.parents != parents;
         self.parents = parents;
-        for change in changes(&old, &desired) {
-            match change {
-                Change::Removed(status) => self.forget(&Target::of(status)),
-                Change::Updated { old, new } => {
+        for difference in differences(&old, &desired) {
+            match difference {
+                Difference::Removed(status) => self.forget(&Target::of(status)),
+                Difference::Updated { old, new } => {
                     let target = Target::of(new);
                     let released = old.map_or_else(Vec::new, |old| self.parents.released_by(old, new));
                     let entry = self.objects.entry(target.clone()).or_default();
@@ -229,7 +228,7 @@ impl Schedule {
         entry.seen = Some(seen);
         self.drop_copy(target);
         if !self.is_settled(target) {
-            let desired = find(&self.desired, target);
+            let desired = find(&self.desired, target.kind, &target.name);
             if was_settled && desired.is_some_and(|desired| desired.observed_generation == generation) {
                 self.altered(now, target);
             }
@@ -274,7 +273,8 @@ impl Schedule {
         } else {
             self.outage.reset();
         }
-        let is_latest = find(&self.desired, &job.target).is_some_and(|desired| *desired == job.desired);
+        let is_latest = find(&self.desired, job.target.kind, &job.target.name)
+            .is_some_and(|desired| *desired == job.desired);
         // It may be gone, or gone and back, meanwhile.
         let Some(entry) = self.objects.get_mut(&job.target).filter(|entry| entry.phase == Phase::InFlight)
         else {
@@ -319,7 +319,7 @@ impl Schedule {
         let (_, target) = self.ready.pop_first()?;
         let entry = self.objects.get_mut(&target)?;
         entry.phase = Phase::Idle;
-        let desired = find(&self.desired, &target)?.clone();
+        let desired = find(&self.desired, target.kind, &target.name)?.clone();
         entry.phase = Phase::InFlight;
         let copy = entry.copy.take().and_then(|place| self.copies.take(place));
         self.in_flight += 1;
@@ -361,7 +361,9 @@ impl Schedule {
 /// Workings.
 impl Schedule {
     fn is_settled(&self, target: &Target) -> bool {
-        let (Some(entry), Some(desired)) = (self.objects.get(target), find(&self.desired, target)) else {
+        let (Some(entry), Some(desired)) =
+            (self.objects.get(target), find(&self.desired, target.kind, &target.name))
+        else {
             return false;
         };
         entry.seen.as_ref().is_some_and(|seen| self.says_all(entry, seen, desired))
@@ -373,7 +375,9 @@ impl Schedule {
     }
 
     fn has_work(&self, target: &Target) -> bool {
-        let (Some(entry), Some(desired)) = (self.objects.get(target), find(&self.desired, target)) else {
+        let (Some(entry), Some(desired)) =
+            (self.objects.get(target), find(&self.desired, target.kind, &target.name))
+        else {
             return false;
         };
         match &entry.seen {

@@ -3,9 +3,9 @@
 #[cfg(test)]
 mod tests;
 
-use std::cmp::Ordering;
 use std::sync::Arc;
 
+use super::differences::{Difference, differences};
 use super::names::kind;
 use super::{Condition, ConditionStatus, ObjectStatus, ParentKind, Scope, ScopeStatus};
 use crate::snapshot::ObjectName;
@@ -39,30 +39,16 @@ impl Changes {
     }
 }
 
-/// What a reader who has seen `old` has to be shown of `new`. Both are in kind and name order; what is the same
-/// allocation in both is not looked into.
+/// What a reader who has seen `old` has to be shown of `new`. Both are in kind and name order.
 pub fn changed(old: &[Arc<ObjectStatus>], new: &[Arc<ObjectStatus>]) -> Changes {
     let mut changes = Changes::default();
-    let (mut old, mut new) = (old.iter().peekable(), new.iter().peekable());
-    loop {
-        let order = match (old.peek(), new.peek()) {
-            (None, None) => return changes,
-            (Some(_), None) => Ordering::Less,
-            (None, Some(_)) => Ordering::Greater,
-            // Nearly all of thousands: their names need not be compared.
-            (Some(old), Some(new)) if Arc::ptr_eq(old, new) => Ordering::Equal,
-            (Some(old), Some(new)) => (old.kind, &old.name).cmp(&(new.kind, &new.name)),
-        };
-        let before = old.next_if(|_| order.is_le());
-        let after = new.next_if(|_| order.is_ge());
-        match (before, after) {
-            (Some(before), None) => changes.removed.push((before.kind, before.name.clone())),
-            // An allocation is equal to itself without a look at what it holds.
-            (Some(before), Some(after)) if before == after => {}
-            (_, Some(after)) => changes.updated.push(after.clone()),
-            (None, None) => {}
+    for difference in differences(old, new) {
+        match difference {
+            Difference::Removed(status) => changes.removed.push((status.kind, status.name.clone())),
+            Difference::Updated { new, .. } => changes.updated.push(new.clone()),
         }
     }
+    changes
 }
 
 /// One line per condition, columns aligned, ending in a line feed. What a line shares with the one above is left out, and

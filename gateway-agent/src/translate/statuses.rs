@@ -6,7 +6,7 @@ use std::collections::BTreeMap;
 use std::sync::Arc;
 
 use crate::snapshot::ObjectName;
-use crate::status::ObjectStatus;
+use crate::status::{ObjectStatus, find, position};
 
 type Key = (&'static str, ObjectName);
 
@@ -51,8 +51,8 @@ impl Statuses {
             *list = merged(std::mem::take(list), pending);
             return;
         }
-        for (key, status) in pending {
-            match (position(list, &key), status) {
+        for ((kind, name), status) in pending {
+            match (position(list, kind, &name), status) {
                 (Ok(position), Some(status)) => {
                     if let Some(place) = list.get_mut(position) {
                         *place = status;
@@ -68,13 +68,9 @@ impl Statuses {
     fn known<'a>(&'a self, list: &'a [Arc<ObjectStatus>], key: &Key) -> Option<&'a Arc<ObjectStatus>> {
         match self.pending.get(key) {
             Some(pending) => pending.as_ref(),
-            None => position(list, key).ok().and_then(|position| list.get(position)),
+            None => find(list, key.0, &key.1),
         }
     }
-}
-
-fn position(list: &[Arc<ObjectStatus>], (kind, name): &Key) -> Result<usize, usize> {
-    list.binary_search_by(|status| (status.kind, &status.name).cmp(&(*kind, name)))
 }
 
 /// Both in order: those of `pending` in the place of the old ones.
