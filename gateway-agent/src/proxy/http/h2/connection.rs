@@ -217,17 +217,17 @@ impl Connection {
 
     /// Goes on with the streams that can, whose frames wake this task. False: the client has cancelled too many.
     fn serve(&mut self, cx: &mut Context<'_>) -> bool {
+        let mut is_within = true;
         while let Poll::Ready(Some(ended)) = self.streams.poll_next_unpin(cx) {
             if self.streams.is_empty() {
                 self.timer.arm(if self.phase == Phase::Open { IDLE_TIMEOUT } else { LINGER_TIMEOUT });
             }
             match ended {
                 Ended::Served => self.budget.served(),
-                Ended::Cancelled if !self.budget.cancelled() => return false,
-                Ended::Cancelled => {}
+                Ended::Cancelled => is_within &= self.budget.cancelled(),
             }
         }
-        true
+        is_within
     }
 
     /// No request is under way, for long: what is left of answers is on the client, which may be slow.
