@@ -195,7 +195,7 @@ impl Object {
             None => DEFAULT_NAMESPACE,
         };
         let name = metadata.name.as_deref().unwrap_or_default();
-        ObjectId { kind, name: ObjectName { namespace: namespace.into(), name: name.into() } }
+        ObjectId { kind, name: ObjectName::new(namespace, name) }
     }
 
     fn parts(&self) -> (Kind, &ObjectMeta) {

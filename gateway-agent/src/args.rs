@@ -367,7 +367,7 @@ fn parse_object_name(text: &str) -> Result<ObjectName, String> {
     if name.is_empty() || name.len() > 253 || !name.bytes().all(is_plain) {
         return Err("not the name of a Gateway".into());
     }
-    Ok(ObjectName { namespace: namespace.into(), name: name.into() })
+    Ok(ObjectName::new(namespace, name))
 }
 
 #[cfg(test)]

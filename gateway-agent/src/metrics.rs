@@ -420,7 +420,7 @@ mod tests {
     use crate::snapshot::{ListenerName, ObjectName, RouteKind, RouteName};
 
     fn listener(section: &str) -> ListenerName {
-        let gateway = ObjectName { namespace: "ns".into(), name: "gw".into() };
+        let gateway = ObjectName::new("ns", "gw");
         ListenerName::of_gateway(&gateway, &section.into())
     }
 
@@ -442,7 +442,7 @@ mod tests {
     }
 
     fn route(name: &str) -> RouteName {
-        let object = ObjectName { namespace: "ns".into(), name: name.into() };
+        let object = ObjectName::new("ns", name);
         RouteName { kind: RouteKind::Http, object }
     }
 

@@ -7,6 +7,7 @@ mod filter;
 mod host;
 mod http;
 mod l4;
+mod name;
 mod provenance;
 mod proxy_protocol;
 mod publish;
@@ -29,6 +30,7 @@ pub use http::{
     VirtualHost,
 };
 pub use l4::{L4Service, Maglev};
+pub use name::ObjectName;
 pub use provenance::{ForwardedStyle, Provenance};
 pub use proxy_protocol::{ProxySources, ProxyVersion};
 pub use publish::{Publisher, Reader};
@@ -41,19 +43,6 @@ pub use tls::{
 /// Counts the translations that were published; grows by one with each.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, PartialOrd, Ord, Hash)]
 pub struct Revision(pub u64);
-
-/// Namespace and name of a Kubernetes object.
-#[derive(Clone, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
-pub struct ObjectName {
-    pub namespace: Arc<str>,
-    pub name: Arc<str>,
-}
-
-impl fmt::Display for ObjectName {
-    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        write!(f, "{}/{}", self.namespace, self.name)
-    }
-}
 
 /// A listener as the user named it: the Gateway, the ListenerSet where the listener is not the Gateway's own, and the
 /// listener's `name` in it.

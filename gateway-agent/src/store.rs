@@ -185,7 +185,7 @@ impl Store {
             self.unlink_slice(name, before.as_ref());
         }
         if let Some(service) = &slice.service {
-            let service = ObjectName { namespace: name.namespace.clone(), name: service.clone() };
+            let service = ObjectName::new(name.namespace.clone(), service.clone());
             self.slices_of.entry(service).or_default().insert(name.clone());
         }
         mark(&mut self.managed_slices, name, slice.managed.is_some());
@@ -200,7 +200,7 @@ impl Store {
 
     fn touch_service(&mut self, slice: &ObjectName, service: Option<&Arc<str>>) {
         if let Some(service) = service {
-            let name = ObjectName { namespace: slice.namespace.clone(), name: service.clone() };
+            let name = ObjectName::new(slice.namespace.clone(), service.clone());
             self.dirty.insert(ObjectId { kind: Kind::Service, name });
         }
     }
@@ -209,7 +209,7 @@ impl Store {
         let Some(service) = service else {
             return;
         };
-        let service = ObjectName { namespace: name.namespace.clone(), name: service.clone() };
+        let service = ObjectName::new(name.namespace.clone(), service.clone());
         if let Some(slices) = self.slices_of.get_mut(&service) {
             slices.remove(name);
             if slices.is_empty() {
@@ -355,7 +355,7 @@ fn mark(set: &mut BTreeSet<ObjectName>, name: &ObjectName, is_in: bool) {
 
 /// Namespaces are in no namespace.
 fn namespace_key(name: &str) -> ObjectName {
-    ObjectName { namespace: "".into(), name: name.into() }
+    ObjectName::new("", name)
 }
 
 /// An object without `creationTimestamp` that is applied again keeps the age it had.

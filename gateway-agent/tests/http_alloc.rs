@@ -90,7 +90,7 @@ fn key() -> ListenerKey {
 }
 
 fn snapshot(endpoints: &[SocketAddr]) -> Snapshot {
-    let object = |name: &str| ObjectName { namespace: "default".into(), name: name.into() };
+    let object = |name: &str| ObjectName::new("default", name);
     let addresses = endpoints.into();
     let set = Arc::new(EndpointSet {
         service: object("service"),

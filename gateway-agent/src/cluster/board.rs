@@ -319,7 +319,7 @@ mod tests {
     use crate::snapshot::ObjectName;
 
     fn name(name: &str) -> ObjectName {
-        ObjectName { namespace: "ns".into(), name: name.into() }
+        ObjectName::new("ns", name)
     }
 
     fn route(of: &str) -> ObjectId {

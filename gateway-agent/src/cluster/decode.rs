@@ -6,7 +6,6 @@
 //!
 //! **Invariant:** pure.
 
-use std::sync::Arc;
 
 use serde::de::DeserializeOwned;
 use serde_json::{Map, Value};
@@ -65,7 +64,7 @@ pub(super) fn prune(kind: Kind, version: &str, mut value: Value) -> Option<Raw> 
         Kind::ConfigMap => prune_config_map(fields),
         _ => {}
     }
-    let name = ObjectName { namespace: Arc::from(namespace), name: Arc::from(name) };
+    let name = ObjectName::new(namespace, name);
     Some(Raw { id: ObjectId { kind, name }, value })
 }
 

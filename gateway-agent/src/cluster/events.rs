@@ -23,7 +23,6 @@ use super::client::{Api, ApiError};
 use super::kinds::{Resource, resource};
 use crate::api::{Kind, ObjectId};
 use crate::metrics::EventNumbers;
-use crate::snapshot::ObjectName;
 use crate::status::names::{kind, reason};
 use crate::status::write::{Leading, Parents, Standing};
 use crate::status::{ConditionStatus, ObjectStatus, Scope};
@@ -187,7 +186,7 @@ impl Sender {
     async fn send(&self, told: &Told) -> Result<(), ApiError> {
         let resource = resource(told.id.kind);
         let version = resource.versions.first().copied().unwrap_or("v1");
-        let ObjectName { namespace, name } = &told.id.name;
+        let (namespace, name) = (&told.id.name.namespace, &told.id.name.name);
         // `kubectl describe` finds Events by the object's UID.
         let object: Value =
             self.api.get(&format!("{}/{name}", resource.path(version, Some(namespace)))).await?;
@@ -205,7 +204,7 @@ fn event(
     controller: &str,
     instance: &str,
 ) -> Value {
-    let ObjectName { namespace, name } = &told.id.name;
+    let (namespace, name) = (&told.id.name.namespace, &told.id.name.name);
     // The API server makes the name, and takes no prefix that ends in a dot.
     json!({
         "apiVersion": "events.k8s.io/v1",

@@ -400,7 +400,7 @@ mod tests {
     use crate::snapshot::ObjectName;
 
     fn id(namespace: &str, name: &str) -> ObjectId {
-        let name = ObjectName { namespace: namespace.into(), name: name.into() };
+        let name = ObjectName::new(namespace, name);
         ObjectId { kind: Kind::Service, name }
     }
 

@@ -35,7 +35,7 @@ fn key(kind: Kind) -> WatchKey {
 }
 
 fn listed(kind: Kind, names: &[&str]) -> Change {
-    let name = |name: &&str| ObjectName { namespace: "default".into(), name: (*name).into() };
+    let name = |name: &&str| ObjectName::new("default", *name);
     Change::Listed { kind, namespace: Some("default".into()), names: names.iter().map(name).collect() }
 }
 
@@ -78,7 +78,7 @@ fn an_object_that_says_the_same_publishes_nothing() {
     let mut control = control();
     assert!(control.objects(vec![Change::Applied(edge())]));
     assert!(!control.objects(vec![Change::Applied(edge())]));
-    let name = ObjectName { namespace: "default".into(), name: "edge".into() };
+    let name = ObjectName::new("default", "edge");
     let id = ObjectId { kind: Kind::Gateway, name };
     assert!(control.objects(vec![Change::Deleted(id.clone())]));
     assert!(!control.objects(vec![Change::Deleted(id)]));

@@ -206,7 +206,7 @@ fn identity(kind: Kind, value: &Value) -> Option<ObjectId> {
             namespace => namespace,
         },
     };
-    Some(ObjectId { kind, name: ObjectName { namespace: namespace.into(), name: name.into() } })
+    Some(ObjectId { kind, name: ObjectName::new(namespace, name) })
 }
 
 /// A kind that a CRD defines.

@@ -54,7 +54,7 @@ pub fn manifests(
         for endpoints in of_family.chunks(ENDPOINTS_MAX) {
             for ports in ports.chunks(PORTS_MAX) {
                 let name = format!("{}-{}-{index}", service.name, family.to_ascii_lowercase());
-                let name = ObjectName { namespace: service.namespace.clone(), name: name.into() };
+                let name = ObjectName::new(service.namespace.clone(), name);
                 manifests.push(manifest(name, service, owner, family, ports, endpoints));
                 index += 1;
             }

@@ -41,7 +41,7 @@ fn port(transport: Transport, port: u16, target: u16) -> (PortKey, NonZeroU16) {
 
 fn world() -> World {
     World {
-        name: ObjectName { namespace: "team".into(), name: "edge-c".into() },
+        name: ObjectName::new("team", "edge-c"),
         marker: Marker { controller: "example.com/agent".into(), class: "c".into(), gateway: "edge".into() },
         labels: strings(&[("team", "a")]),
         annotations: strings(&[("note", "b")]),

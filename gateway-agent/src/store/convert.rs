@@ -29,10 +29,10 @@ use crate::snapshot::ObjectName;
 const DEFAULT_NAMESPACE: &str = "default";
 
 pub(super) fn object_name(meta: &ObjectMeta) -> ObjectName {
-    ObjectName {
-        namespace: meta.namespace.as_deref().unwrap_or(DEFAULT_NAMESPACE).into(),
-        name: meta.name.as_deref().unwrap_or_default().into(),
-    }
+    ObjectName::new(
+        meta.namespace.as_deref().unwrap_or(DEFAULT_NAMESPACE),
+        meta.name.as_deref().unwrap_or_default(),
+    )
 }
 
 fn meta(meta: &ObjectMeta, order: u64) -> Meta {

@@ -9,7 +9,7 @@ use crate::snapshot::{ObjectName, SubjectName};
 
 fn name(text: &str) -> ObjectName {
     let (namespace, name) = text.split_once('/').unwrap_or(("default", text));
-    ObjectName { namespace: namespace.into(), name: name.into() }
+    ObjectName::new(namespace, name)
 }
 
 fn id(kind: Kind, text: &str) -> ObjectId {

@@ -199,10 +199,8 @@ impl Resolver<'_> {
                 format!("backendRef {name} is a {kind} of group {group}; only Services are supported");
             return Err(Problem::new(reason::INVALID_KIND, message));
         }
-        let service = ObjectName {
-            namespace: target_namespace.clone().unwrap_or_else(|| namespace.clone()),
-            name: name.clone(),
-        };
+        let service =
+            ObjectName::new(target_namespace.clone().unwrap_or_else(|| namespace.clone()), name.clone());
         if service.namespace != *namespace {
             self.reads.insert(Read::Grants(service.namespace.clone()));
         }

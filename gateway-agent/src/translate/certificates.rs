@@ -69,7 +69,7 @@ impl Certificates {
             return Err(invalid(message));
         }
         let namespace = namespace.as_ref().unwrap_or(from.namespace);
-        let name = ObjectName { namespace: namespace.clone(), name: name.clone() };
+        let name = ObjectName::new(namespace.clone(), name.clone());
         grant::check(inputs.store(), config, from, "Secret", &name)?;
         let Some(secret) = inputs.secret(&name) else {
             return Err(invalid(format!("Secret {name} does not exist")));

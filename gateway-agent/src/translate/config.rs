@@ -57,7 +57,7 @@ impl PodIdentity {
     /// The Service over the replicas; `None` without a cluster.
     pub fn replicas(&self) -> Option<ObjectName> {
         let is_in_cluster = !self.namespace.is_empty() && !self.service.is_empty();
-        is_in_cluster.then(|| ObjectName { namespace: self.namespace.clone(), name: self.service.clone() })
+        is_in_cluster.then(|| ObjectName::new(self.namespace.clone(), self.service.clone()))
     }
 }
 

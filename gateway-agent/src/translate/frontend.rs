@@ -76,7 +76,7 @@ fn authority(
         return Err(Problem::new(reason::INVALID_CA_CERTIFICATE_KIND, message));
     }
     let own = &gateway.meta.name.namespace;
-    let name = ObjectName { namespace: namespace.as_ref().unwrap_or(own).clone(), name: name.clone() };
+    let name = ObjectName::new(namespace.as_ref().unwrap_or(own).clone(), name.clone());
     grant::check(inputs.store(), config, From { kind: "Gateway", namespace: own }, "ConfigMap", &name)?;
     let authorities = certificates.authorities.get(inputs, &name);
     authorities.map_err(|message| Problem::new(reason::INVALID_CA_CERTIFICATE_REF, message))

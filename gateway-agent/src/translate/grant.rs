@@ -44,7 +44,7 @@ fn permits(store: &Store, from: From<'_>, kind: &str, target: &ObjectName) -> bo
     if *from.namespace == target.namespace {
         return true;
     }
-    let first = ObjectName { namespace: target.namespace.clone(), name: "".into() };
+    let first = ObjectName::new(target.namespace.clone(), "");
     let grants = store.grants().range(first..).take_while(|(name, _)| name.namespace == target.namespace);
     grants.map(|(_, entry)| &entry.object).any(|grant| {
         let is_from = grant.from.iter().any(|granted| {

@@ -66,9 +66,11 @@ pub(super) fn plan(
 
 fn parent(set: &ListenerSet) -> Option<ObjectName> {
     let parent = &set.parent;
-    (&*parent.group == GATEWAY_GROUP && &*parent.kind == "Gateway").then(|| ObjectName {
-        namespace: parent.namespace.as_ref().unwrap_or(&set.meta.name.namespace).clone(),
-        name: parent.name.clone(),
+    (&*parent.group == GATEWAY_GROUP && &*parent.kind == "Gateway").then(|| {
+        ObjectName::new(
+            parent.namespace.as_ref().unwrap_or(&set.meta.name.namespace).clone(),
+            parent.name.clone(),
+        )
     })
 }
 

@@ -177,7 +177,7 @@ pub(super) fn read(
             parameters.kind, parameters.group
         )));
     }
-    let name = ObjectName { namespace: gateway.meta.name.namespace.clone(), name: parameters.name.clone() };
+    let name = ObjectName::new(gateway.meta.name.namespace.clone(), parameters.name.clone());
     let Some(map) = inputs.config_map(&name) else {
         return Err(invalid(format!("infrastructure.parametersRef: ConfigMap {name} does not exist")));
     };

@@ -116,7 +116,7 @@ fn is_service(reference: &LocalRef) -> bool {
 }
 
 fn service(policy: &BackendTlsPolicy, target: &PolicyTarget) -> ObjectName {
-    ObjectName { namespace: policy.meta.name.namespace.clone(), name: target.reference.name.clone() }
+    ObjectName::new(policy.meta.name.namespace.clone(), target.reference.name.clone())
 }
 
 /// What becomes of a policy.
@@ -215,7 +215,7 @@ fn authorities(
             bad.push(Problem::new(reason::INVALID_KIND, message));
             continue;
         }
-        let name = ObjectName { namespace: policy.meta.name.namespace.clone(), name: name.clone() };
+        let name = ObjectName::new(policy.meta.name.namespace.clone(), name.clone());
         match maps.get(inputs, &name) {
             Ok(authorities) => good.push(authorities),
             Err(message) => bad.push(Problem::new(reason::INVALID_CA_CERTIFICATE_REF, message)),

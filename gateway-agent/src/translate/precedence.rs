@@ -156,7 +156,7 @@ mod tests {
             let (hostname, path, has_method, n_headers, n_query) = parts;
             let header = HeaderMatch { name: "x".into(), value: "1".into() };
             let query = QueryMatch { name: "x".into(), value: "1".into() };
-            let name = ObjectName { namespace: "default".into(), name: name.into() };
+            let name = ObjectName::new("default", name);
             Candidate {
                 hostname,
                 one: HttpRouteMatch {

@@ -126,7 +126,7 @@ impl Planner<'_> {
     }
 
     fn push(&mut self, marker: &Marker, change: Change) {
-        let gateway = ObjectName { namespace: change.name().namespace.clone(), name: marker.gateway.clone() };
+        let gateway = ObjectName::new(change.name().namespace.clone(), marker.gateway.clone());
         self.wanted.push(Wanted { class: marker.class.clone(), gateway, change });
     }
 
@@ -175,7 +175,7 @@ impl Planner<'_> {
         let is_ours = *marker.controller == *config.controller_name
             && config.gateway_class_names.iter().any(|name| name == class)
             && !config.foreign_classes.contains(class);
-        let gateway = ObjectName { namespace: name.namespace.clone(), name: marker.gateway.clone() };
+        let gateway = ObjectName::new(name.namespace.clone(), marker.gateway.clone());
         let is_in_scope = config.gateway.as_ref().is_none_or(|only| *only == gateway);
         is_ours && is_in_scope && self.store.gateways().contains_key(&gateway)
     }

@@ -43,7 +43,7 @@ impl<'a> RouteFacts<'a> {
             Some(_) => return None,
         };
         let namespace = reference.namespace.as_ref().unwrap_or(&self.meta.name.namespace).clone();
-        Some(Parent { kind, name: ObjectName { namespace, name: reference.name.clone() } })
+        Some(Parent { kind, name: ObjectName::new(namespace, reference.name.clone()) })
     }
 }
 

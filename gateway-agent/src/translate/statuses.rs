@@ -101,7 +101,7 @@ mod tests {
     fn status(kind: &'static str, number: u8, generation: u8) -> ObjectStatus {
         ObjectStatus {
             kind,
-            name: ObjectName { namespace: "a".into(), name: format!("o{number}").into() },
+            name: ObjectName::new("a", format!("o{number}")),
             observed_generation: generation.into(),
             addresses: Vec::new(),
             attached_listener_sets: None,

@@ -114,7 +114,7 @@ mod tests {
     use crate::snapshot::ObjectName;
 
     fn wanted(name: &str, uid: &str) -> Wanted {
-        let name = ObjectName { namespace: "team".into(), name: name.into() };
+        let name = ObjectName::new("team", name);
         let change =
             Change::Delete { kind: ManifestKind::Service, name: name.clone(), uid: Some(uid.into()) };
         Wanted { class: "c".into(), gateway: name, change }

@@ -96,7 +96,7 @@ fn parse_head(line: &str, start: usize) -> Option<Entry> {
         return None;
     }
     let namespace = if namespace == NONE { "" } else { namespace };
-    let name = ObjectName { namespace: namespace.into(), name: name.into() };
+    let name = ObjectName::new(namespace, name);
     Some(Entry { id: ObjectId { kind, name }, hash, range: start..start.checked_add(len)? })
 }
 
@@ -113,7 +113,7 @@ mod tests {
     fn file(objects: &[(Kind, &str, &str, &str)]) -> Vec<u8> {
         let mut file = HEADER.to_owned();
         for (kind, namespace, name, json) in objects {
-            let name = ObjectName { namespace: (*namespace).into(), name: (*name).into() };
+            let name = ObjectName::new(*namespace, *name);
             let id = ObjectId { kind: *kind, name };
             file.push_str(&head(&id, json.len(), hash(json.as_bytes())));
             file.push_str(json);
@@ -140,7 +140,7 @@ mod tests {
             .map(|Entry { id, range, .. }| (id.kind, id.name.to_string(), &file[range.clone()]))
             .collect();
         assert_eq!(read[0], (Kind::Gateway, "ns/gw".to_owned(), &b"{\"a\":\n1}"[..]));
-        assert_eq!(entries[1].id.name, ObjectName { namespace: "".into(), name: "ns".into() });
+        assert_eq!(entries[1].id.name, ObjectName::new("", "ns"));
         assert_eq!(read[2].2, b"");
         assert_eq!(parse(&self::file(&[])), Ok(Vec::new()));
     }

@@ -8,7 +8,7 @@ use crate::provision::IpRange;
 use crate::snapshot::ObjectName;
 
 fn name(name: &str) -> ObjectName {
-    ObjectName { namespace: "default".into(), name: name.into() }
+    ObjectName::new("default", name)
 }
 
 fn ranges(text: &str) -> Vec<IpRange> {

@@ -11,7 +11,7 @@ fn limits(range: std::ops::RangeInclusive<u16>) -> Limits {
 }
 
 fn name(name: &str) -> ObjectName {
-    ObjectName { namespace: "default".into(), name: name.into() }
+    ObjectName::new("default", name)
 }
 
 fn tcp(port: u16) -> PortKey {

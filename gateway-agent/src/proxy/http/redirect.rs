@@ -91,7 +91,7 @@ mod tests {
     };
 
     fn listener(scheme: Scheme, port: u16) -> HttpVirtualListener {
-        let gateway = ObjectName { namespace: "ns".into(), name: "gw".into() };
+        let gateway = ObjectName::new("ns", "gw");
         let name = ListenerName::of_gateway(&gateway, &"web".into());
         let (hosts, grpc) = (HostTable::default(), HostTable::default());
         let provenance = Default::default();

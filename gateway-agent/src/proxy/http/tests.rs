@@ -59,7 +59,7 @@ fn key() -> ListenerKey {
 }
 
 fn object(name: &str) -> ObjectName {
-    ObjectName { namespace: "default".into(), name: name.into() }
+    ObjectName::new("default", name)
 }
 
 fn route_name() -> RouteName {

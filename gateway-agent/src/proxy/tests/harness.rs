@@ -132,7 +132,7 @@ pub(super) fn at(address: IpAddr, key: ListenerKey) -> SocketAddr {
 }
 
 fn object(name: &str) -> ObjectName {
-    ObjectName { namespace: "default".into(), name: name.into() }
+    ObjectName::new("default", name)
 }
 
 pub(super) fn listener(key: ListenerKey, protocol: Protocol) -> Listener {

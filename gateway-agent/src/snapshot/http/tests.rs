@@ -42,7 +42,7 @@ fn get(path: &str) -> Request {
 
 /// Its rule's index is its number.
 fn numbered(number: usize, path: PathMatch) -> HttpMatch {
-    let object = ObjectName { namespace: "ns".into(), name: "route".into() };
+    let object = ObjectName::new("ns", "route");
     let route = RouteName { kind: RouteKind::Http, object };
     let index = u16::try_from(number).unwrap();
     let rule = Arc::new(HttpRule::new(route, index, HttpAction::Respond(200)));

@@ -13,7 +13,7 @@ use crate::translate::Config;
 const SECOND: Duration = Duration::from_secs(1);
 
 fn name(name: &str) -> ObjectName {
-    ObjectName { namespace: "default".into(), name: name.into() }
+    ObjectName::new("default", name)
 }
 
 fn gateway() -> Parent {

@@ -10,7 +10,7 @@ use crate::status::{Address, Condition, ObjectStatus, Parent, ParentKind, Scope,
 use crate::store::objects::ParentRef;
 
 fn name(name: &str) -> ObjectName {
-    ObjectName { namespace: "default".into(), name: name.into() }
+    ObjectName::new("default", name)
 }
 
 fn gateway() -> Arc<ObjectStatus> {

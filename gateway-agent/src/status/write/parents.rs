@@ -69,7 +69,7 @@ struct ParentGateway {
 
 fn gateway_of(set: &ListenerSet) -> ObjectName {
     let namespace = set.parent.namespace.as_ref().unwrap_or(&set.meta.name.namespace).clone();
-    ObjectName { namespace, name: set.parent.name.clone() }
+    ObjectName::new(namespace, set.parent.name.clone())
 }
 
 /// What a scope of a route's or policy's status speaks of.
@@ -92,14 +92,14 @@ pub(in crate::status) fn of_object(status: &ObjectStatus) -> Option<Parent> {
 /// Service of a mesh.
 pub(super) fn of_reference(reference: &Value, namespace: &Arc<str>) -> Option<Parent> {
     let text = |field| reference.get(field).and_then(Value::as_str);
-    let name = text("name")?.into();
+    let name = text("name")?;
     let kind = match (text("group").unwrap_or(GATEWAY_GROUP), text("kind").unwrap_or("Gateway")) {
         (GATEWAY_GROUP, "Gateway") => ParentKind::Gateway,
         (GATEWAY_GROUP, "ListenerSet") => ParentKind::ListenerSet,
         _ => return None,
     };
     let namespace = text("namespace").map_or_else(|| namespace.clone(), Into::into);
-    Some(Parent { kind, name: ObjectName { namespace, name } })
+    Some(Parent { kind, name: ObjectName::new(namespace, name) })
 }
 
 impl Parents {

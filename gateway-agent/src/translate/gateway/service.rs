@@ -125,9 +125,9 @@ fn choose_name(
     config: &Config,
     claimed: &mut HashSet<ObjectName>,
 ) -> Name {
-    let ObjectName { namespace, name } = &gateway.meta.name;
+    let (namespace, name) = (&gateway.meta.name.namespace, &gateway.meta.name.name);
     let candidates = [service_name(name, &gateway.class), digested_service_name(name, &gateway.class)]
-        .map(|name| ObjectName { namespace: namespace.clone(), name: name.into() });
+        .map(|name| ObjectName::new(namespace.clone(), name));
     // Both are looked up, so that a change of either is noticed.
     let stored = candidates.each_ref().map(|name| inputs.service(name));
     let marker = |service: &Arc<Service>| service.managed.as_deref().map(|managed| managed.marker.clone());

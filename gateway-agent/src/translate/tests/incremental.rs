@@ -38,7 +38,7 @@ impl World {
 
     fn delete(&mut self, kind: Kind, name: &str) -> Work {
         let (namespace, name) = name.split_once('/').unwrap_or(("default", name));
-        let name = ObjectName { namespace: namespace.into(), name: name.into() };
+        let name = ObjectName::new(namespace, name);
         self.store.delete(&ObjectId { kind, name });
         self.update()
     }
@@ -384,9 +384,9 @@ proptest! {
                 Step::Delete(kind, name) => {
                     let (namespace, name) = name.split_once('/').unwrap_or(("default", name));
                     let name = if kind == Kind::Namespace {
-                        ObjectName { namespace: "".into(), name: namespace.into() }
+                        ObjectName::new("", namespace)
                     } else {
-                        ObjectName { namespace: namespace.into(), name: name.into() }
+                        ObjectName::new(namespace, name)
                     };
                     world.store.delete(&ObjectId { kind, name });
                 }

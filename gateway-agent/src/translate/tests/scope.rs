@@ -51,7 +51,7 @@ fn reference_out_of_the_watched_namespaces_is_not_permitted_and_names_the_namesp
 #[test]
 fn one_gateway_may_be_all_that_is_served() {
     let objects = [gateway("one", listeners()), gateway("two", json!([]))];
-    let only = crate::snapshot::ObjectName { namespace: "default".into(), name: "one".into() };
+    let only = crate::snapshot::ObjectName::new("default", "one");
     let done = run_with(&objects, &Config { gateway: Some(only), ..config() });
     assert_eq!(done.statuses.len(), 1);
     assert_eq!(done.gateway("one", "Accepted"), "True/Accepted");

@@ -37,7 +37,7 @@ impl RequestView for Asked {
 
 /// Each host with this many paths. Every route is an object of its own, as in a cluster.
 pub(super) fn table(n_hosts: usize, n_paths: usize) -> HttpTable {
-    let gateway = ObjectName { namespace: "default".into(), name: "gateway".into() };
+    let gateway = ObjectName::new("default", "gateway");
     let mut hosts = HostTable::default();
     for host in 0..n_hosts {
         let matches = (0..n_paths).map(|path| prefix(host, path)).collect();
@@ -62,7 +62,7 @@ fn host_name(host: usize) -> String {
 }
 
 fn prefix(host: usize, path: usize) -> HttpMatch {
-    let object = ObjectName { namespace: "default".into(), name: format!("route-{host}-{path}").into() };
+    let object = ObjectName::new("default", format!("route-{host}-{path}"));
     let route = RouteName { kind: RouteKind::Http, object };
     HttpMatch {
         path: PathMatch::Prefix(format!("/service-{path}").into()),
