@@ -237,7 +237,7 @@ async fn control_loop(control: &RefCell<Control>, mut inputs: Inputs) -> anyhow:
     let mut stop = std::pin::pin!(stop_signal()?);
     let mut reporter = report::Reporter::new(inputs.feed.running().is_some());
     let mut patience: Option<Pin<Box<Sleep>>> = None;
-    let mut passage = Passage::default();
+    let mut passage = Passage::started();
     loop {
         let is_due = tokio::select! {
             news = inputs.feed.next() => {
