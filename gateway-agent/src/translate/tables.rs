@@ -26,9 +26,9 @@ pub(super) struct Tables {
 
 #[derive(Debug, Default)]
 pub(super) struct ListenerTable {
-    /// Routes that are Accepted here.
+    /// How many routes are Accepted here.
     n_routes: usize,
-    /// Those of them that have no hostnames to choose by: one of them serves.
+    /// Those of them that have no hostnames to be told apart by: one of them serves.
     pub(super) streams: BTreeSet<RouteName>,
     pub(super) http: HostTable<Arc<VirtualHost>>,
     /// Of GRPCRoutes.
