@@ -25,7 +25,7 @@ pub use filter::{
 };
 pub use host::HostTable;
 pub use http::{
-    BACKOFF_DEFAULT, HeaderMatch, HttpAction, HttpMatch, HttpRule, HttpTable, HttpTimeouts,
+    BACKOFF_DEFAULT, HeaderMatch, HttpAction, HttpMatch, HttpRouteMatch, HttpRule, HttpTable, HttpTimeouts,
     HttpVirtualListener, MatchOrder, PathMatch, Pattern, QueryMatch, RequestView, Retry, TextMatch,
     VirtualHost,
 };

@@ -5,6 +5,7 @@
 //!
 //! **Invariant:** no I/O, no clock; does not judge objects, which is `translate`'s work.
 
+mod alike;
 mod convert;
 pub mod objects;
 mod retain;
@@ -16,6 +17,7 @@ mod tests;
 use std::collections::{BTreeMap, BTreeSet};
 use std::sync::Arc;
 
+use self::alike::Alike;
 use self::objects::{
     Age, BackendTlsPolicy, ConfigMap, EndpointSlice, Gateway, HttpRoute, ListenerSet, Meta, Namespace,
     ReferenceGrant, Secret, Service, StreamRoute,
@@ -41,6 +43,7 @@ pub struct Store {
     /// Ages of objects without `creationTimestamp`.
     next_order: u64,
     dirty: BTreeSet<ObjectId>,
+    alike: Alike,
     backend_tls_policies: Table<BackendTlsPolicy>,
     config_maps: Table<ConfigMap>,
     gateways: Table<Gateway>,
@@ -134,15 +137,31 @@ impl Store {
     fn put(&mut self, object: &Object, order: Option<u64>) -> (ObjectId, bool) {
         let fresh = order.unwrap_or(self.next_order);
         let version = self.version + 1;
-        let id = object.id();
-        let name = &id.name;
+        let mut id = object.id();
+        id.name = self.alike.name(id.name);
+        let name = &mut id.name;
         let keep = order.is_none();
+        macro_rules! put_aged {
+            ($table:ident, $converted:ident) => {{
+                let before = self.$table.get_key_value(name);
+                // One allocation of it: whatever names the object has a copy of this one.
+                *name = before.map_or_else(|| name.clone(), |(known, _)| known.clone());
+                $converted.meta.name = name.clone();
+                keep_order(keep, &mut $converted.meta, before.map(|(_, old)| &old.object.meta));
+                upsert(&mut self.$table, name, version, $converted)
+            }};
+        }
         macro_rules! aged {
             ($table:ident, $convert:ident, $object:expr) => {{
                 let mut converted = convert::$convert($object, fresh);
-                let before = self.$table.get(name).map(|old| &old.object.meta);
-                keep_order(keep, &mut converted.meta, before);
-                upsert(&mut self.$table, name, version, converted)
+                put_aged!($table, converted)
+            }};
+        }
+        macro_rules! route {
+            ($table:ident, $convert:ident, $object:expr) => {{
+                let mut converted = convert::$convert($object, fresh);
+                converted.parents = self.alike.parents(converted.parents);
+                put_aged!($table, converted)
             }};
         }
         let changed = match object {
@@ -150,8 +169,8 @@ impl Store {
             Object::ConfigMap(map) => upsert(&mut self.config_maps, name, version, convert::config_map(map)),
             Object::EndpointSlice(slice) => self.put_slice(name, version, convert::endpoint_slice(slice)),
             Object::Gateway(gateway) => aged!(gateways, gateway, gateway),
-            Object::GrpcRoute(route) => aged!(grpc_routes, grpc_route, route),
-            Object::HttpRoute(route) => aged!(http_routes, http_route, route),
+            Object::GrpcRoute(route) => route!(grpc_routes, grpc_route, route),
+            Object::HttpRoute(route) => route!(http_routes, http_route, route),
             Object::ListenerSet(set) => aged!(listener_sets, listener_set, set),
             Object::Namespace(namespace) => {
                 upsert(&mut self.namespaces, name, version, convert::namespace(namespace))
@@ -165,9 +184,9 @@ impl Store {
                 mark(&mut self.managed_services, name, service.managed.is_some());
                 upsert(&mut self.services, name, version, service)
             }
-            Object::TcpRoute(route) => aged!(tcp_routes, tcp_route, route),
-            Object::TlsRoute(route) => aged!(tls_routes, tls_route, route),
-            Object::UdpRoute(route) => aged!(udp_routes, udp_route, route),
+            Object::TcpRoute(route) => route!(tcp_routes, tcp_route, route),
+            Object::TlsRoute(route) => route!(tls_routes, tls_route, route),
+            Object::UdpRoute(route) => route!(udp_routes, udp_route, route),
         };
         if order.is_none() {
             self.next_order += 1;
@@ -285,6 +304,11 @@ impl Store {
 
     pub fn service(&self, name: &ObjectName) -> Option<&Arc<Service>> {
         self.services.get(name).map(|entry| &entry.object)
+    }
+
+    /// The same name, of the allocation that the Service's own has, where there is one.
+    pub fn service_name(&self, name: ObjectName) -> ObjectName {
+        self.services.get_key_value(&name).map_or(name, |(known, _)| known.clone())
     }
 
     pub fn secret(&self, name: &ObjectName) -> Option<&Arc<Secret>> {

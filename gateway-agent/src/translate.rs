@@ -29,7 +29,6 @@ mod listener_set;
 mod overlap;
 mod parameters;
 mod parsed;
-mod placed;
 mod policy;
 mod precedence;
 mod provision;

@@ -17,10 +17,10 @@ use gateway_agent::metrics::Metrics;
 use gateway_agent::proxy::http::{Client, HttpWorker, serve};
 use gateway_agent::proxy::{Proxy, ProxyConfig, Timeouts};
 use gateway_agent::snapshot::{
-    Backend, BackendProtocol, BackendSecurity, EndpointSet, HostTable, HttpAction, HttpMatch, HttpRule,
-    HttpTable, HttpVirtualListener, Listener, ListenerKey, ListenerName, ObjectName, PathMatch, Protocol,
-    Publisher, Revision, RouteKind, RouteName, Scheme, Snapshot, Split, TlsMode, TlsTable, TlsTerms,
-    TlsVirtualListener, Transport, VirtualHost, WeightedBackend,
+    Backend, BackendProtocol, BackendSecurity, EndpointSet, HostTable, HttpAction, HttpMatch, HttpRouteMatch,
+    HttpRule, HttpTable, HttpVirtualListener, Listener, ListenerKey, ListenerName, ObjectName, PathMatch,
+    Protocol, Publisher, Revision, RouteKind, RouteName, Scheme, Snapshot, Split, TlsMode, TlsTable,
+    TlsTerms, TlsVirtualListener, Transport, VirtualHost, WeightedBackend,
 };
 
 struct Counting;
@@ -104,7 +104,7 @@ fn snapshot(endpoints: &[SocketAddr]) -> Snapshot {
     let route = RouteName { kind: RouteKind::Http, object: object("route") };
     let rule = Arc::new(HttpRule::new(route, 0, HttpAction::Forward(split)));
     let path = PathMatch::Prefix("/api".into());
-    let found = HttpMatch { path, method: None, headers: Arc::default(), query: Arc::default(), rule };
+    let found = HttpMatch { conditions: Arc::new(HttpRouteMatch::by_path(path)), rule };
     let mut hosts = HostTable::default();
     hosts.insert(Some("*.example.com"), Arc::new(VirtualHost::new(vec![found])));
     let name = ListenerName::of_gateway(&object("gateway"), &"http".into());

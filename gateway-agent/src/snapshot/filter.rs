@@ -7,7 +7,7 @@ mod cors;
 mod rewrite;
 
 use std::ops::Deref;
-use std::sync::Arc;
+use std::sync::{Arc, LazyLock};
 
 pub use cors::{Cors, CorsSpec};
 pub use rewrite::{PathChange, Rewrite};
@@ -193,7 +193,15 @@ pub struct Filters {
     pub redirect: Option<Arc<Redirect>>,
 }
 
+/// Those of every rule without any.
+static NONE: LazyLock<Arc<Filters>> = LazyLock::new(Arc::default);
+
 impl Filters {
+    /// No filters: kept once.
+    pub fn none() -> Arc<Self> {
+        NONE.clone()
+    }
+
     /// What `self`, those of a rule, and then `backend` do.
     #[must_use]
     pub fn then(&self, backend: &Self) -> Self {

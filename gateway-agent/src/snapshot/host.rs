@@ -1,5 +1,7 @@
 //! Hostname lookup: exact names, then the longest wildcard, then the catch-all.
 
+use std::sync::Arc;
+
 use super::SharedMap;
 
 /// Values by hostname, as Gateway API matches them: `*.example.com` stands for one or more labels before the suffix
@@ -30,6 +32,14 @@ impl<T: Clone> HostTable<T> {
                 Some(suffix) => self.wildcard.insert(suffix, value),
                 None => self.exact.insert(name, value),
             },
+        }
+    }
+
+    /// The same, where an exact name need not be copied.
+    pub fn insert_shared(&mut self, pattern: Option<&Arc<str>>, value: T) -> Option<T> {
+        match pattern {
+            Some(name) if !name.starts_with("*.") => self.exact.insert(name.clone(), value),
+            other => self.insert(other.map(|name| &**name), value),
         }
     }
 

@@ -8,7 +8,7 @@ mod query;
 #[cfg(test)]
 mod tests;
 
-use std::sync::Arc;
+use std::sync::{Arc, LazyLock};
 
 pub use host::{MatchOrder, VirtualHost};
 pub use pattern::Pattern;
@@ -43,11 +43,18 @@ pub struct HttpVirtualListener {
 /// One match of one rule and what it leads to.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct HttpMatch {
+    /// The same that the route holds.
+    pub conditions: Arc<HttpRouteMatch>,
+    pub rule: Arc<HttpRule>,
+}
+
+/// What a request must be like.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct HttpRouteMatch {
     pub path: PathMatch,
     pub method: Option<Arc<str>>,
     pub headers: Arc<[HeaderMatch]>,
     pub query: Arc<[QueryMatch]>,
-    pub rule: Arc<HttpRule>,
 }
 
 #[derive(Clone, Debug, PartialEq, Eq)]
@@ -113,10 +120,10 @@ pub struct HttpRule {
     pub index: u16,
     /// As the route names it; its position where it does not. Labels metrics and the access log.
     pub name: Arc<str>,
-    /// What the rule's filters do, unless the backend that is chosen has [`super::WeightedBackend::filters`]. What they
+    /// [`Filters::none`] for nearly every rule. What the rule's filters do, unless the backend that is chosen has [`super::WeightedBackend::filters`]. What they
     /// do to the answer holds for answers of backends and for redirects, and not for errors of the proxy but what CORS
     /// says.
-    pub filters: Filters,
+    pub filters: Arc<Filters>,
     pub timeouts: HttpTimeouts,
     /// `None`: as the proxy does by itself. No attempts: not even that.
     pub retry: Option<Arc<Retry>>,
@@ -129,13 +136,21 @@ impl HttpRule {
         Self {
             route,
             index,
-            name: index.to_string().into(),
-            filters: Filters::default(),
+            name: index_name(index),
+            filters: Filters::none(),
             timeouts: HttpTimeouts::default(),
             retry: None,
             action,
         }
     }
+}
+
+/// The names of rules by their positions, of which the schema allows 16: nearly every rule has one of these.
+static INDEX_NAMES: LazyLock<[Arc<str>; 16]> =
+    LazyLock::new(|| std::array::from_fn(|index| index.to_string().into()));
+
+fn index_name(index: u16) -> Arc<str> {
+    INDEX_NAMES.get(usize::from(index)).cloned().unwrap_or_else(|| index.to_string().into())
 }
 
 #[derive(Clone, Debug, PartialEq, Eq)]
@@ -178,7 +193,17 @@ impl HttpVirtualListener {
     }
 }
 
-impl HttpMatch {
+impl HttpRouteMatch {
+    /// What holds for every request.
+    pub fn every() -> Self {
+        Self::by_path(PathMatch::Prefix(Arc::default()))
+    }
+
+    /// What holds for every request whose path this holds for.
+    pub fn by_path(path: PathMatch) -> Self {
+        Self { path, method: None, headers: Arc::default(), query: Arc::default() }
+    }
+
     /// Whether all but the path holds.
     fn holds_beyond_path<R: RequestView>(&self, request: &R) -> bool {
         self.method.as_deref().is_none_or(|method| method == request.method())

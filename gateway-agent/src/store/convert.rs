@@ -11,7 +11,7 @@ mod policy;
 mod stream;
 
 use std::num::NonZeroU16;
-use std::sync::{Arc, LazyLock};
+use std::sync::Arc;
 
 use k8s_openapi::apimachinery::pkg::apis::meta::v1::ObjectMeta;
 
@@ -22,7 +22,7 @@ pub(super) use self::http::http_route;
 pub(super) use self::policy::backend_tls_policy;
 pub(super) use self::stream::{tcp_route, tls_route, udp_route};
 
-use super::objects::{Age, Meta};
+use super::objects::{Age, GroupKind, Meta};
 use crate::snapshot::ObjectName;
 
 /// Where an object without a namespace belongs.
@@ -56,7 +56,7 @@ fn hostname(name: &str) -> Arc<str> {
     name.to_ascii_lowercase().into()
 }
 
-fn hostnames(names: &[String]) -> Vec<Arc<str>> {
+fn hostnames<C: FromIterator<Arc<str>>>(names: &[String]) -> C {
     names.iter().map(|name| hostname(name)).collect()
 }
 
@@ -64,13 +64,11 @@ fn shared(text: &str) -> Arc<str> {
     text.into()
 }
 
-/// What nearly every backendRef says, kept once.
-static CORE_GROUP: LazyLock<Arc<str>> = LazyLock::new(|| shared(""));
-static SERVICE: LazyLock<Arc<str>> = LazyLock::new(|| shared("Service"));
-
-/// `text`, which is `usual` where it is absent and most often where it is not.
-fn shared_or(text: Option<&str>, usual: &Arc<str>) -> Arc<str> {
-    text.filter(|text| *text != &**usual).map_or_else(|| usual.clone(), shared)
+/// `None`: a Service, which is the default and nearly always said.
+fn other_kind(group: Option<&str>, kind: Option<&str>) -> Option<Arc<GroupKind>> {
+    let (group, kind) = (group.unwrap_or_default(), kind.unwrap_or("Service"));
+    let is_service = (group, kind) == ("", "Service");
+    (!is_service).then(|| Arc::new(GroupKind { group: shared(group), kind: shared(kind) }))
 }
 
 fn optional(text: Option<&String>) -> Option<Arc<str>> {
@@ -84,23 +82,24 @@ macro_rules! parent_refs {
             .as_deref()
             .unwrap_or_default()
             .iter()
-            .map(|parent| crate::store::objects::ParentRef {
-                group: super::optional(parent.group.as_ref()),
-                kind: super::optional(parent.kind.as_ref()),
-                namespace: super::optional(parent.namespace.as_ref()),
-                name: super::shared(&parent.name),
-                section: super::optional(parent.section_name.as_ref()),
-                port: parent.port,
+            .map(|parent| {
+                std::sync::Arc::new(crate::store::objects::ParentRef {
+                    group: super::optional(parent.group.as_ref()),
+                    kind: super::optional(parent.kind.as_ref()),
+                    namespace: super::optional(parent.namespace.as_ref()),
+                    name: super::shared(&parent.name),
+                    section: super::optional(parent.section_name.as_ref()),
+                    port: parent.port,
+                })
             })
-            .collect::<Vec<_>>()
+            .collect::<crate::store::objects::ParentRefs>()
     };
 }
 
 macro_rules! backend_ref {
     ($backend:expr) => {
         crate::store::objects::BackendRef {
-            group: super::shared_or($backend.group.as_deref(), &super::CORE_GROUP),
-            kind: super::shared_or($backend.kind.as_deref(), &super::SERVICE),
+            other_kind: super::other_kind($backend.group.as_deref(), $backend.kind.as_deref()),
             namespace: super::optional($backend.namespace.as_ref()),
             name: super::shared(&$backend.name),
             port: super::port($backend.port),

@@ -12,8 +12,8 @@ use k8s_openapi::jiff::Timestamp;
 
 use crate::provision::managed::Managed;
 use crate::snapshot::{
-    Cors, HeaderMatch, HttpTimeouts, MessageHeaders, ObjectName, PathMatch, QueryMatch, Redirect, Retry,
-    Rewrite, SubjectName, Transport,
+    Cors, HttpRouteMatch, HttpTimeouts, MessageHeaders, ObjectName, Redirect, Retry, Rewrite, SubjectName,
+    Transport,
 };
 
 /// The API group of Gateway, routes and grants.
@@ -227,8 +227,8 @@ pub struct ParentRef {
 /// A reference to a backend, defaults filled in.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct BackendRef {
-    pub group: Arc<str>,
-    pub kind: Arc<str>,
+    /// `None`: a Service, as nearly every one is.
+    pub other_kind: Option<Arc<GroupKind>>,
     pub namespace: Option<Arc<str>>,
     pub name: Arc<str>,
     /// `None`: absent or out of range.
@@ -240,18 +240,29 @@ pub struct BackendRef {
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct HttpRoute {
     pub meta: Meta,
-    pub parents: Vec<ParentRef>,
+    pub parents: ParentRefs,
     /// In lower case.
-    pub hostnames: Vec<Arc<str>>,
-    pub rules: Vec<HttpRouteRule>,
+    pub hostnames: Box<[Arc<str>]>,
+    pub rules: Box<[HttpRouteRule]>,
 }
 
-#[derive(Clone, Debug, Default, PartialEq, Eq)]
+/// Those of one route, kept once for all routes that say the same.
+pub type ParentRefs = Arc<[Arc<ParentRef>]>;
+
+/// Kept by the thousand: what nearly none has is in its terms, and nothing has room to grow.
+#[derive(Clone, Debug, PartialEq, Eq)]
 pub struct HttpRouteRule {
     pub name: Option<Arc<str>>,
     /// Never empty unless one could not be expressed: then `unsupported_matches` says so.
-    pub matches: Vec<HttpRouteMatch>,
-    pub backends: Vec<BackendRef>,
+    pub matches: Box<[Arc<HttpRouteMatch>]>,
+    pub backends: Box<[BackendRef]>,
+    /// The same allocation for all rules that say nothing of it.
+    pub terms: Arc<HttpRuleTerms>,
+}
+
+/// What a rule says beside what it matches and where that goes.
+#[derive(Clone, Debug, Default, PartialEq, Eq)]
+pub struct HttpRuleTerms {
     /// Of the backend at the same position; empty where no backend has any.
     pub backend_filters: Vec<HttpFilters>,
     pub filters: HttpFilters,
@@ -287,27 +298,11 @@ pub struct MirrorRef {
     pub denominator: u32,
 }
 
-#[derive(Clone, Debug, PartialEq, Eq)]
-pub struct HttpRouteMatch {
-    pub path: PathMatch,
-    pub method: Option<Arc<str>>,
-    pub headers: Arc<[HeaderMatch]>,
-    pub query: Arc<[QueryMatch]>,
-}
-
-impl HttpRouteMatch {
-    /// What holds for every request.
-    pub fn every() -> Self {
-        let path = PathMatch::Prefix(Arc::from(""));
-        Self { path, method: None, headers: Arc::default(), query: Arc::default() }
-    }
-}
-
 /// TLSRoute, TCPRoute and UDPRoute. The latter two have no hostnames.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct StreamRoute {
     pub meta: Meta,
-    pub parents: Vec<ParentRef>,
+    pub parents: ParentRefs,
     /// In lower case.
     pub hostnames: Vec<Arc<str>>,
     /// Of the only rule that the schema allows.

@@ -249,8 +249,8 @@ fn references_of_routes_and_policies_are_kept() {
     store.apply(&with_spec("GRPCRoute", "r", json!({"hostnames": ["A.example"], "rules": rules})));
     let route = &store.grpc_routes()[&name("r")].object;
     let rule = &route.rules[0];
-    assert_eq!((&*rule.backends[0].name, &*rule.filters.mirrors[0].backend.name), ("b", "m"));
-    assert_eq!(rule.backend_filters[0].extensions, ["example.com/X x"]);
+    assert_eq!((&*rule.backends[0].name, &*rule.terms.filters.mirrors[0].backend.name), ("b", "m"));
+    assert_eq!(rule.terms.backend_filters[0].extensions, ["example.com/X x"]);
     assert_eq!(&*route.hostnames[0], "a.example");
 
     store.apply(&with_spec(

@@ -15,7 +15,9 @@ use crate::snapshot::{
 };
 use crate::status::names::reason;
 use crate::store::Store;
-use crate::store::objects::{BackendRef, PROXY_PROTOCOL_ANNOTATION, ServicePort, ServiceType, SlicePort};
+use crate::store::objects::{
+    BackendRef, GroupKind, PROXY_PROTOCOL_ANNOTATION, ServicePort, ServiceType, SlicePort,
+};
 
 /// How a Service port with this `appProtocol` is spoken to for a route of this kind, or why it is not: the promise that it
 /// makes to clients would not be kept. Routes of streams pass on what they get.
@@ -192,15 +194,16 @@ impl Resolver<'_> {
         namespace: &Arc<str>,
         backend: &BackendRef,
     ) -> Result<Option<Arc<EndpointSet>>, Problem> {
-        let BackendRef { group, kind, namespace: target_namespace, name, port, weight: _ } = backend;
-        if !(group.is_empty() && &**kind == "Service") {
+        let BackendRef { other_kind, namespace: target_namespace, name, port, weight: _ } = backend;
+        if let Some(other) = other_kind {
+            let GroupKind { group, kind } = &**other;
             let group = if group.is_empty() { "core" } else { group };
             let message =
                 format!("backendRef {name} is a {kind} of group {group}; only Services are supported");
             return Err(Problem::new(reason::INVALID_KIND, message));
         }
-        let service =
-            ObjectName::new(target_namespace.clone().unwrap_or_else(|| namespace.clone()), name.clone());
+        let target_namespace = target_namespace.as_ref().unwrap_or(namespace);
+        let service = self.store.service_name(ObjectName::new(target_namespace.clone(), name.clone()));
         if service.namespace != *namespace {
             self.reads.insert(Read::Grants(service.namespace.clone()));
         }

@@ -191,7 +191,7 @@ fn tls(members: &[&ListenerPlan], parts: Parts<'_>) -> Option<Protocol> {
 
 /// Of several routes the oldest serves.
 fn l4(listener: &ListenerPlan, parts: Parts<'_>) -> Arc<L4Service> {
-    let names = parts.tables.get(&listener.name).into_iter().flat_map(|table| &table.routes);
+    let names = parts.tables.get(&listener.name).into_iter().flat_map(|table| &table.streams);
     let streams = names.filter_map(|name| match &**parts.routes.compiled(name)? {
         Compiled::Stream(compiled) => Some(compiled),
         Compiled::Http(_) => None,

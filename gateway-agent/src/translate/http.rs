@@ -5,8 +5,6 @@ use std::sync::Arc;
 use super::backend::Resolver;
 use super::conditions::{Problem, RouteVerdict, join_messages, merge};
 use super::http_filters;
-use super::placed::CompiledMatch;
-use super::precedence::MatchRank;
 use crate::snapshot::{Backend, Filters, HttpAction, HttpMatch, HttpRule, RouteKind, RouteName, Split};
 use crate::status::names::reason;
 use crate::store::objects::{HttpFilters, HttpRoute, HttpRouteRule};
@@ -19,8 +17,19 @@ const RULE_ERROR: u16 = 500;
 pub(super) struct CompiledHttp {
     pub(super) kind: RouteKind,
     pub(super) route: Arc<HttpRoute>,
-    pub(super) verdict: RouteVerdict,
-    pub(super) matches: Vec<CompiledMatch>,
+    /// `None`: nothing is to be said.
+    verdict: Option<Box<RouteVerdict>>,
+    /// In the order of the rules.
+    pub(super) matches: Box<[HttpMatch]>,
+}
+
+/// What is said of a route in which nothing is wrong.
+static NOTHING: RouteVerdict = RouteVerdict { unusable: None, partial: None, unresolved: None, note: None };
+
+impl CompiledHttp {
+    pub(super) fn verdict(&self) -> &RouteVerdict {
+        self.verdict.as_deref().unwrap_or(&NOTHING)
+    }
 }
 
 /// `kind`: `Http` or `Grpc`.
@@ -37,27 +46,18 @@ pub(super) fn compile(kind: RouteKind, route: &Arc<HttpRoute>, resolver: &mut Re
             n_usable += 1;
         }
         partial.extend(problems);
-        if !rule.unsupported_matches.is_empty() {
+        if !rule.terms.unsupported_matches.is_empty() {
             continue;
         }
-        for (position, one) in rule.matches.iter().enumerate() {
-            matches.push(CompiledMatch {
-                rank: MatchRank::of(one),
-                rule: index,
-                position,
-                compiled: HttpMatch {
-                    path: one.path.clone(),
-                    method: one.method.clone(),
-                    headers: one.headers.clone(),
-                    query: one.query.clone(),
-                    rule: compiled_rule.clone(),
-                },
-            });
-        }
+        matches.extend(
+            rule.matches
+                .iter()
+                .map(|conditions| HttpMatch { conditions: conditions.clone(), rule: compiled_rule.clone() }),
+        );
     }
     // Where all is wrong for one reason, that is the condition's.
     let is_incompatible =
-        !route.rules.is_empty() && route.rules.iter().all(|rule| !rule.incompatible.is_empty());
+        !route.rules.is_empty() && route.rules.iter().all(|rule| !rule.terms.incompatible.is_empty());
     let reason = if is_incompatible { reason::INCOMPATIBLE_FILTERS } else { reason::UNSUPPORTED_VALUE };
     let message = join_messages(partial);
     let verdict = RouteVerdict {
@@ -67,19 +67,22 @@ pub(super) fn compile(kind: RouteKind, route: &Arc<HttpRoute>, resolver: &mut Re
         unresolved: merge(unresolved),
         note: None,
     };
-    CompiledHttp { kind, route: route.clone(), verdict, matches }
+    let verdict = (verdict != NOTHING).then(|| Box::new(verdict));
+    CompiledHttp { kind, route: route.clone(), verdict, matches: matches.into() }
 }
 
 /// What of a rule cannot be served.
 fn problems(kind: RouteKind, index: usize, rule: &HttpRouteRule) -> Vec<String> {
     let mut problems = Vec::new();
-    if !rule.unsupported_matches.is_empty() {
-        let fields = rule.unsupported_matches.join(", ");
+    if !rule.terms.unsupported_matches.is_empty() {
+        let fields = rule.terms.unsupported_matches.join(", ");
         problems.push(format!("rules[{index}]: {fields} is not supported, the rule has no effect"));
     }
     let answer = if kind == RouteKind::Grpc { "UNAVAILABLE".to_owned() } else { RULE_ERROR.to_string() };
     let consequence = format!("what matches the rule is answered with {answer}");
-    for (fields, what) in [(&rule.incompatible, "is not allowed"), (&rule.unsupported, "is not supported")] {
+    let terms = &rule.terms;
+    for (fields, what) in [(&terms.incompatible, "is not allowed"), (&terms.unsupported, "is not supported")]
+    {
         if !fields.is_empty() {
             problems.push(format!("rules[{index}]: {} {what}, {consequence}", fields.join(", ")));
         }
@@ -94,16 +97,16 @@ fn compile_rule(
     resolver: &mut Resolver<'_>,
     unresolved: &mut Vec<Problem>,
 ) -> HttpRule {
-    let filters = http_filters::compile(&rule.filters, route, resolver, unresolved);
+    let HttpRouteRule { name, terms, .. } = rule;
+    let filters = http_filters::compile(&terms.filters, route, resolver, unresolved);
     let action = action(rule, &filters, route, resolver, unresolved);
     // The schema allows 16 rules.
     let index = u16::try_from(index).unwrap_or(u16::MAX);
-    let HttpRouteRule { name, timeouts, retry, .. } = rule;
     let mut compiled = HttpRule::new(route.clone(), index, action);
     if let Some(name) = name {
         compiled.name = name.clone();
     }
-    (compiled.filters, compiled.timeouts, compiled.retry) = (filters, *timeouts, retry.clone());
+    (compiled.filters, compiled.timeouts, compiled.retry) = (filters, terms.timeouts, terms.retry.clone());
     compiled
 }
 
@@ -117,12 +120,13 @@ fn action(
     let shares = resolver.resolve(route.kind, &route.object.namespace, &rule.backends);
     unresolved.extend(shares.problems.iter().cloned());
     let split = with_filters(shares.split(), filters, rule, route, resolver, unresolved);
-    let is_whole = rule.unsupported.is_empty() && rule.incompatible.is_empty();
-    if !is_whole || !rule.filters.extensions.is_empty() {
+    let terms = &rule.terms;
+    let is_whole = terms.unsupported.is_empty() && terms.incompatible.is_empty();
+    if !is_whole || !terms.filters.extensions.is_empty() {
         // A filter must not be skipped (`HTTPRouteFilter.extensionRef`).
         return HttpAction::Respond(RULE_ERROR);
     }
-    if let Some(redirect) = &rule.filters.redirect {
+    if let Some(redirect) = &terms.filters.redirect {
         return HttpAction::Redirect(redirect.clone());
     }
     // No backendRefs, or all of them with weight 0 (O44).
@@ -138,11 +142,12 @@ fn with_filters(
     resolver: &mut Resolver<'_>,
     unresolved: &mut Vec<Problem>,
 ) -> Split {
-    if rule.backend_filters.iter().all(|own| *own == HttpFilters::default()) {
+    let of_backends = &rule.terms.backend_filters;
+    if of_backends.is_empty() {
         return split;
     }
     let mut backends = split.backends.to_vec();
-    for (backend, own) in backends.iter_mut().zip(&rule.backend_filters) {
+    for (backend, own) in backends.iter_mut().zip(of_backends) {
         if *own == HttpFilters::default() {
             continue;
         }
@@ -150,7 +155,7 @@ fn with_filters(
             // As for a rule: the requests of this backend are an error, and it is not asked.
             backend.backend = Backend::Invalid;
         }
-        let mut compiled = http_filters::compile(own, route, resolver, unresolved);
+        let mut compiled = Arc::unwrap_or_clone(http_filters::compile(own, route, resolver, unresolved));
         compiled.redirect.clone_from(&own.redirect);
         backend.filters = Some(Arc::new(of_rule.then(&compiled)));
     }

@@ -1,5 +1,7 @@
 //! Filters of an HTTPRoute to what the data path does.
 
+use std::sync::Arc;
+
 use super::backend::Resolver;
 use super::conditions::Problem;
 use crate::snapshot::{Filters, Mirror, RouteName};
@@ -12,7 +14,10 @@ pub(super) fn compile(
     route: &RouteName,
     resolver: &mut Resolver<'_>,
     unresolved: &mut Vec<Problem>,
-) -> Filters {
+) -> Arc<Filters> {
+    if *filters == HttpFilters::default() {
+        return Filters::none();
+    }
     let HttpFilters { headers, redirect: _, rewrite, cors, mirrors, extensions } = filters;
     for extension in extensions {
         let message = format!("no filter is known for extensionRef {extension}");
@@ -28,11 +33,11 @@ pub(super) fn compile(
         let (numerator, denominator) = (mirror.numerator, mirror.denominator);
         Some(Mirror { endpoints: share.endpoints?, numerator, denominator })
     });
-    Filters {
+    Arc::new(Filters {
         headers: headers.clone(),
         rewrite: rewrite.clone(),
         cors: cors.clone(),
         mirrors: mirrors.filter(|mirror| mirror.numerator > 0).collect(),
         redirect: None,
-    }
+    })
 }

@@ -1,115 +1,90 @@
 //! Which of several matches is tried first.
 
-use std::cmp::Reverse;
-
 use super::hostname::Specificity;
-use crate::snapshot::{MatchOrder, ObjectName, PathMatch};
-use crate::store::objects::{Age, HttpRouteMatch, Meta};
+use crate::snapshot::{HttpMatch, HttpRouteMatch, MatchOrder, PathMatch};
+use crate::store::objects::{Age, Meta};
+
+/// Every match of a route, in the order of its rules, with its place at a host that it came to by a hostname of this
+/// specificity.
+///
+/// Lookup falls through to less specific hosts of the listener. Within one listener a less specific intersection always
+/// stems from a less specific hostname, so that is the order of precedence.
+pub(super) fn placed<'a>(
+    matches: &'a [HttpMatch],
+    route: &'a Meta,
+    original: Specificity,
+) -> impl Iterator<Item = (MatchOrder, &'a HttpMatch)> {
+    matches
+        .iter()
+        .enumerate()
+        .map(move |(position, one)| (order(original, &one.conditions, route, position), one))
+}
 
 /// `HTTPRouteRule.matches` in `httproute_types.go`, field by field; the lesser is tried first. The hostname is the
 /// route's own, not its intersection with the listener's, and outranks the rest (GEP-3567's neighbour, feature
 /// GatewayRouteHostnameIntersectionPrecedence).
-#[derive(Clone, Debug, PartialEq, Eq, PartialOrd, Ord)]
-pub(super) struct Precedence<'a> {
-    hostname: Reverse<Specificity>,
-    rank: MatchRank,
-    age: Age,
-    route: &'a ObjectName,
-    rule: usize,
-    position: usize,
-}
-
-/// The part that a match has by itself.
-#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
-pub(super) struct MatchRank {
-    path: PathRank,
-    has_method: Reverse<bool>,
-    n_headers: Reverse<usize>,
-    n_query: Reverse<usize>,
-}
-
-#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
-enum PathRank {
-    Exact,
-    /// By length of the expression in characters. The API leaves the place to implementations: an expression beside a
-    /// prefix is meant as an exception from it.
-    Regex(Reverse<usize>),
-    /// By length in characters.
-    Prefix(Reverse<usize>),
-}
-
-impl MatchRank {
-    pub(super) fn of(one: &HttpRouteMatch) -> Self {
-        Self {
-            path: match &one.path {
-                PathMatch::Exact(_) => PathRank::Exact,
-                // By characters of the service, then of the method (`GRPCRouteRule.matches` in `grpcroute_types.go`): a
-                // service alone is a prefix of two characters at least, and nothing at all is one of none. The methods
-                // that a call can be of are of one length.
-                PathMatch::Method(_) => PathRank::Prefix(Reverse(1)),
-                PathMatch::Prefix(prefix) => PathRank::Prefix(Reverse(prefix.chars().count())),
-                PathMatch::Regex(pattern) => PathRank::Regex(Reverse(pattern.text().chars().count())),
-            },
-            has_method: Reverse(one.method.is_some()),
-            n_headers: Reverse(one.headers.len()),
-            n_query: Reverse(one.query.len()),
-        }
+fn order(hostname: Specificity, one: &HttpRouteMatch, route: &Meta, position: usize) -> MatchOrder {
+    let (age_s, age_ns) = age(route.age);
+    MatchOrder {
+        rank: rank(hostname, one),
+        age_s,
+        age_ns,
+        route: Some(route.name.clone()),
+        position: u32::try_from(position).unwrap_or(u32::MAX),
     }
 }
 
-impl Precedence<'_> {
-    /// The same order in bytes: longer and greater comes first where the complement is written.
-    pub(super) fn order(&self) -> MatchOrder {
-        let mut bytes = Vec::with_capacity(64 + self.route.namespace.len() + self.route.name.len());
-        let count = |count: usize| u32::try_from(count).unwrap_or(u32::MAX);
-        let (kind, length) = match self.hostname.0 {
-            Specificity::Exact(length) => (0, count(length)),
-            Specificity::Wildcard(length) => (1, count(length)),
-            Specificity::Any => (2, 0),
-        };
-        bytes.push(kind);
-        bytes.extend((!length).to_be_bytes());
-        let (kind, length) = match self.rank.path {
-            PathRank::Exact => (0, 0),
-            PathRank::Regex(Reverse(length)) => (1, count(length)),
-            PathRank::Prefix(Reverse(length)) => (2, count(length)),
-        };
-        bytes.push(kind);
-        bytes.extend((!length).to_be_bytes());
-        bytes.push(u8::from(!self.rank.has_method.0));
-        bytes.extend((!count(self.rank.n_headers.0)).to_be_bytes());
-        bytes.extend((!count(self.rank.n_query.0)).to_be_bytes());
-        match self.age {
-            Age::Created(time) => {
-                bytes.push(0);
-                // Times before 1970 are negative and come first.
-                bytes.extend((time.as_nanosecond() ^ i128::MIN).to_be_bytes());
-            }
-            Age::Order(order) => {
-                bytes.push(1);
-                bytes.extend(order.to_be_bytes());
-            }
-        }
-        // No name holds a zero, so that none is the beginning of another.
-        for name in [&self.route.namespace, &self.route.name] {
-            bytes.extend(name.as_bytes());
-            bytes.push(0);
-        }
-        bytes.extend(count(self.rule).to_be_bytes());
-        bytes.extend(count(self.position).to_be_bytes());
-        MatchOrder::new(&bytes)
-    }
+/// What a match has by its route's hostname and by itself, from the top of the number down.
+fn rank(hostname: Specificity, one: &HttpRouteMatch) -> u64 {
+    let (host_kind, host_length) = match hostname {
+        Specificity::Exact(length) => (0, length),
+        Specificity::Wildcard(length) => (1, length),
+        Specificity::Any => (2, 0),
+    };
+    // By length in characters.
+    let (path_kind, path_length) = match &one.path {
+        PathMatch::Exact(_) => (0, 0),
+        // The API leaves the place to implementations: an expression beside a prefix is meant as an exception from it.
+        PathMatch::Regex(pattern) => (1, pattern.text().chars().count()),
+        // By characters of the service, then of the method (`GRPCRouteRule.matches` in `grpcroute_types.go`): a service
+        // alone is a prefix of two characters at least, and nothing at all is one of none. The methods that a call can
+        // be of are of one length.
+        PathMatch::Method(_) => (2, 1),
+        PathMatch::Prefix(prefix) => (2, prefix.chars().count()),
+    };
+    let fields = [
+        (host_kind, 2),
+        (descending(host_length, 16), 16),
+        (path_kind, 2),
+        (descending(path_length, 16), 16),
+        (descending(usize::from(one.method.is_some()), 1), 1),
+        (descending(one.headers.len(), 8), 8),
+        (descending(one.query.len(), 8), 8),
+    ];
+    fields.into_iter().fold(0, |rank, (value, bits)| (rank << bits) | value)
 }
 
-impl<'a> Precedence<'a> {
-    pub(super) const fn new(
-        hostname: Specificity,
-        rank: MatchRank,
-        route: &'a Meta,
-        rule: usize,
-        position: usize,
-    ) -> Self {
-        Self { hostname: Reverse(hostname), rank, age: route.age, route: &route.name, rule, position }
+/// The greater comes first. What is too large for so many bits counts as the largest: the schema allows hostnames of 253
+/// characters, paths and expressions of 4,096, and 16 headers and parameters.
+fn descending(count: usize, bits: u32) -> u64 {
+    let max = (1 << bits) - 1;
+    max - u64::try_from(count).unwrap_or(max).min(max)
+}
+
+/// Seconds and nanoseconds in the order of [`Age`].
+fn age(age: Age) -> (u64, u32) {
+    /// Whatever was created is older than this: no time is that far from 1970.
+    const CREATED_MAX: u64 = 1 << 63;
+    const NANOS: i128 = 1_000_000_000;
+    match age {
+        Age::Created(time) => {
+            let (seconds, nanos) =
+                (time.as_nanosecond().div_euclid(NANOS), time.as_nanosecond().rem_euclid(NANOS));
+            // Times before 1970 are negative and come first.
+            let seconds = i64::try_from(seconds).unwrap_or(i64::MAX);
+            ((CREATED_MAX / 2).wrapping_add_signed(seconds), u32::try_from(nanos).unwrap_or(u32::MAX))
+        }
+        Age::Order(order) => (CREATED_MAX | order, 0),
     }
 }
 
@@ -117,11 +92,14 @@ impl<'a> Precedence<'a> {
 mod tests {
     use std::sync::Arc;
 
+    use k8s_openapi::jiff::Timestamp;
     use proptest::prelude::*;
 
-    use super::{MatchRank, Precedence};
-    use crate::snapshot::{HeaderMatch, ObjectName, PathMatch, Pattern, QueryMatch};
-    use crate::store::objects::{Age, HttpRouteMatch, Meta};
+    use super::order;
+    use crate::snapshot::{
+        HeaderMatch, HttpRouteMatch, MatchOrder, ObjectName, PathMatch, Pattern, QueryMatch,
+    };
+    use crate::store::objects::{Age, Meta};
     use crate::translate::hostname::Specificity;
 
     #[derive(Clone, Debug)]
@@ -129,14 +107,21 @@ mod tests {
         hostname: Specificity,
         one: HttpRouteMatch,
         meta: Meta,
-        rule: usize,
         position: usize,
     }
 
     impl Candidate {
-        fn precedence(&self) -> Precedence<'_> {
-            Precedence::new(self.hostname, MatchRank::of(&self.one), &self.meta, self.rule, self.position)
+        fn order(&self) -> MatchOrder {
+            order(self.hostname, &self.one, &self.meta, self.position)
         }
+    }
+
+    fn age() -> impl Strategy<Value = Age> {
+        let created = |nanos: i128| Age::Created(Timestamp::from_nanosecond(nanos).unwrap());
+        prop_oneof![
+            (0..2_u64).prop_map(Age::Order),
+            prop::sample::select(vec![-1_000_000_001, -1, 0, 1, 1_000_000_000]).prop_map(created),
+        ]
     }
 
     fn candidate() -> impl Strategy<Value = Candidate> {
@@ -152,7 +137,7 @@ mod tests {
                 .prop_map(|text| PathMatch::Regex(Pattern::new(text).unwrap())),
         ];
         let parts = (hostname, path, any::<bool>(), 0..3_usize, 0..3_usize);
-        (parts, 0..2_u64, "[ab]", 0..2_usize, 0..2_usize).prop_map(|(parts, order, name, rule, position)| {
+        (parts, age(), "[ab]", 0..3_usize).prop_map(|(parts, age, name, position)| {
             let (hostname, path, has_method, n_headers, n_query) = parts;
             let header = HeaderMatch { name: "x".into(), value: "1".into() };
             let query = QueryMatch { name: "x".into(), value: "1".into() };
@@ -165,8 +150,7 @@ mod tests {
                     headers: Arc::from(vec![header; n_headers]),
                     query: Arc::from(vec![query; n_query]),
                 },
-                meta: Meta { name, generation: 0, age: Age::Order(order) },
-                rule,
+                meta: Meta { name, generation: 0, age },
                 position,
             }
         })
@@ -191,21 +175,19 @@ mod tests {
                 (one.meta.seniority() != other.meta.seniority())
                     .then(|| one.meta.seniority() < other.meta.seniority())
             })
-            .or_else(|| (one.rule != other.rule).then_some(one.rule < other.rule))
             .or_else(|| (one.position != other.position).then_some(one.position < other.position))
     }
 
     proptest! {
         #[test]
         fn precedence_is_the_order_of_the_spec(one in candidate(), other in candidate()) {
-            let (first, second) = (one.precedence(), other.precedence());
+            let (first, second) = (one.order(), other.order());
             prop_assert_eq!((first != second).then(|| first < second), by_the_spec(&one, &other));
-            prop_assert_eq!(first.cmp(&second), first.order().cmp(&second.order()));
         }
 
         #[test]
         fn precedence_is_a_total_order(one in candidate(), two in candidate(), three in candidate()) {
-            let (one, two, three) = (one.precedence(), two.precedence(), three.precedence());
+            let (one, two, three) = (one.order(), two.order(), three.order());
             prop_assert_eq!(one.cmp(&two), two.cmp(&one).reverse());
             if one <= two && two <= three {
                 prop_assert!(one <= three);

@@ -17,7 +17,7 @@ use crate::store::objects::{GATEWAY_GROUP, Meta, ParentRef};
 pub(super) struct RouteFacts<'a> {
     pub(super) kind: RouteKind,
     pub(super) meta: &'a Meta,
-    pub(super) parents: &'a [ParentRef],
+    pub(super) parents: &'a [Arc<ParentRef>],
     pub(super) hostnames: &'a [Arc<str>],
 }
 
@@ -28,7 +28,6 @@ impl<'a> RouteFacts<'a> {
             self.parents.iter().filter_map(|reference| self.parent(reference)).collect();
         parents.sort_unstable();
         parents.dedup();
-        parents.shrink_to_fit();
         parents
     }
 
@@ -55,10 +54,10 @@ pub(super) struct Host {
 }
 
 /// A listener that a route is attached to, and the names that it serves there.
-pub(super) type Attachment = (ListenerName, Vec<Host>);
+pub(super) type Attachment = (ListenerName, Box<[Host]>);
 
 /// Where one route is attached: in the order of names, none twice. Nearly always one or two.
-pub(super) type Attachments = Vec<Attachment>;
+pub(super) type Attachments = Box<[Attachment]>;
 
 /// A route's status and where it is attached. Parents that are not ours have no entry.
 pub(super) fn attach(
@@ -67,7 +66,7 @@ pub(super) fn attach(
     topology: &Topology,
     store: &Store,
 ) -> (ObjectStatus, Attachments) {
-    let mut attachments = Attachments::new();
+    let mut attachments: Vec<Attachment> = Vec::new();
     let mut scopes = Vec::with_capacity(route.parents.len());
     for (index, reference) in route.parents.iter().enumerate() {
         let Some(parent) = route.parent(reference) else { continue };
@@ -93,11 +92,9 @@ pub(super) fn attach(
                 }
             },
         };
-        let scope = Scope::Parent { index, parent, reference: reference.clone() };
+        let scope = Scope::Parent { index, parent, reference: (**reference).clone() };
         scopes.push(ScopeStatus::new(scope, conditions::parent(&accepted, verdict)));
     }
-    // Kept for each of thousands of routes, which have one parent most often.
-    attachments.shrink_to_fit();
     let status = ObjectStatus {
         kind: route.kind.as_str(),
         name: route.meta.name.clone(),
@@ -106,10 +103,10 @@ pub(super) fn attach(
         attached_listener_sets: None,
         scopes,
     };
-    (status, attachments)
+    (status, attachments.into())
 }
 
-type Found<'a> = Vec<(&'a ListenerPlan, Vec<Host>)>;
+type Found<'a> = Vec<(&'a ListenerPlan, Box<[Host]>)>;
 
 /// The listeners that one parentRef attaches to, or why there is none. Whether a listener is itself accepted does not
 /// matter (`ListenerStatus.attachedRoutes`).
@@ -180,17 +177,15 @@ fn no_parent_message(reference: &ParentRef, parent: &Parent) -> String {
 }
 
 /// The intersections of the listener's hostname with the route's. A route without hostnames takes the listener's.
-fn hosts(listener: &Pattern, route: &[Arc<str>]) -> Vec<Host> {
+fn hosts(listener: &Pattern, route: &[Arc<str>]) -> Box<[Host]> {
     if route.is_empty() {
-        return vec![Host { effective: listener.clone(), original: None }];
+        return [Host { effective: listener.clone(), original: None }].into();
     }
     let meet = |original: &Arc<str>| {
         let original = Some(original.clone());
         intersect(listener, &original).map(|effective| Host { effective, original })
     };
-    let mut hosts: Vec<Host> = route.iter().filter_map(meet).collect();
-    hosts.shrink_to_fit();
-    hosts
+    route.iter().filter_map(meet).collect()
 }
 
 fn accepted_message(found: &Found<'_>) -> String {

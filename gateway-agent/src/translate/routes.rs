@@ -18,15 +18,15 @@ use crate::store::Store;
 pub(super) enum Compiled {
     /// Of either kind: their rules are the same.
     Http(CompiledHttp),
-    Stream(CompiledStream),
+    /// Larger, and there are few of them.
+    Stream(Box<CompiledStream>),
 }
 
 #[derive(Debug)]
 struct State {
     compiled: Arc<Compiled>,
-    /// Sorted, as the next.
-    parents: Vec<Parent>,
-    reads: Vec<Read>,
+    /// Sorted.
+    reads: Box<[Read]>,
     in_force: InForce,
 }
 
@@ -44,6 +44,13 @@ pub(super) struct Routes {
     by_read: HashMap<Read, BTreeSet<RouteName>>,
 }
 
+impl State {
+    /// Found anew where they are needed, which is when the route changes: they would be kept for each route.
+    fn parents(&self) -> Vec<Parent> {
+        self.compiled.facts().parents()
+    }
+}
+
 impl Compiled {
     pub(super) fn facts(&self) -> RouteFacts<'_> {
         match self {
@@ -53,18 +60,21 @@ impl Compiled {
                 parents: &route.parents,
                 hostnames: &route.hostnames,
             },
-            Self::Stream(CompiledStream { route, name, .. }) => RouteFacts {
-                kind: name.kind,
-                meta: &route.meta,
-                parents: &route.parents,
-                hostnames: &route.hostnames,
-            },
+            Self::Stream(compiled) => {
+                let CompiledStream { route, name, .. } = &**compiled;
+                RouteFacts {
+                    kind: name.kind,
+                    meta: &route.meta,
+                    parents: &route.parents,
+                    hostnames: &route.hostnames,
+                }
+            }
         }
     }
 
-    pub(super) const fn verdict(&self) -> &RouteVerdict {
+    pub(super) fn verdict(&self) -> &RouteVerdict {
         match self {
-            Self::Http(compiled) => &compiled.verdict,
+            Self::Http(compiled) => compiled.verdict(),
             Self::Stream(compiled) => &compiled.verdict,
         }
     }
@@ -112,7 +122,7 @@ fn compile(name: &RouteName, store: &Store, resolver: &mut Resolver<'_>) -> Opti
         RouteKind::Tls => store.tls_routes(),
         RouteKind::Udp => store.udp_routes(),
     };
-    Some(Compiled::Stream(stream::compile(*kind, &stream.get(object)?.object, resolver)))
+    Some(Compiled::Stream(Box::new(stream::compile(*kind, &stream.get(object)?.object, resolver))))
 }
 
 impl Routes {
@@ -121,11 +131,11 @@ impl Routes {
     }
 
     pub(super) fn attachments(&self, name: &RouteName) -> Option<&[Attachment]> {
-        self.states.get(name).map(|state| state.in_force.attachments.as_slice())
+        self.states.get(name).map(|state| &*state.in_force.attachments)
     }
 
     pub(super) fn reads(&self, name: &RouteName) -> impl Iterator<Item = &Read> {
-        self.states.get(name).into_iter().flat_map(|state| &state.reads)
+        self.states.get(name).into_iter().flat_map(|state| &*state.reads)
     }
 
     /// The routes that name this parent, whether they attach or not.
@@ -147,7 +157,7 @@ impl Routes {
         let Some(compiled) = compile(name, store, resolver) else {
             return false;
         };
-        let reads: Vec<Read> = std::mem::take(&mut resolver.reads).into_iter().collect();
+        let reads: Box<[Read]> = std::mem::take(&mut resolver.reads).into_iter().collect();
         let parents = compiled.facts().parents();
         let before = self.states.remove(name);
         if let (Some(Compiled::Stream(before)), Compiled::Stream(after)) =
@@ -155,11 +165,12 @@ impl Routes {
         {
             after.inherit(before);
         }
-        let (parents_before, reads_before, in_force) =
-            before.map(|before| (before.parents, before.reads, before.in_force)).unwrap_or_default();
+        let parents_before = before.as_ref().map(State::parents).unwrap_or_default();
+        let (reads_before, in_force) =
+            before.map(|before| (before.reads, before.in_force)).unwrap_or_default();
         reindex(&mut self.by_parent, name, &parents_before, &parents);
         reindex(&mut self.by_read, name, &reads_before, &reads);
-        self.states.insert(name.clone(), State { compiled: Arc::new(compiled), parents, reads, in_force });
+        self.states.insert(name.clone(), State { compiled: Arc::new(compiled), reads, in_force });
         true
     }
 
@@ -177,7 +188,7 @@ impl Routes {
     /// Returns what was in force.
     pub(super) fn remove(&mut self, name: &RouteName) -> Option<InForce> {
         let state = self.states.remove(name)?;
-        reindex(&mut self.by_parent, name, &state.parents, &[]);
+        reindex(&mut self.by_parent, name, &state.parents(), &[]);
         reindex(&mut self.by_read, name, &state.reads, &[]);
         Some(state.in_force)
     }

@@ -7,12 +7,12 @@ use std::collections::{BTreeMap, BTreeSet, HashMap};
 use std::sync::Arc;
 
 use super::hostname::{Pattern, Specificity, specificity};
-use super::placed::{CompiledMatch, placed};
+use super::precedence::placed;
 use super::route::Host;
 use super::routes::{Compiled, InForce, Routes};
 use super::stream::CompiledStream;
 use super::tls;
-use crate::snapshot::{HostTable, ListenerName, RouteKind, RouteName, TlsRule, VirtualHost};
+use crate::snapshot::{HostTable, HttpMatch, ListenerName, RouteKind, RouteName, TlsRule, VirtualHost};
 use crate::store::objects::Meta;
 
 /// By listener, whether it is served or not.
@@ -26,8 +26,10 @@ pub(super) struct Tables {
 
 #[derive(Debug, Default)]
 pub(super) struct ListenerTable {
-    /// Routes that are Accepted here.
-    pub(super) routes: BTreeSet<RouteName>,
+    /// How many routes are Accepted here.
+    n_routes: usize,
+    /// Those of them that have no hostnames to be told apart by: one of them serves.
+    pub(super) streams: BTreeSet<RouteName>,
     pub(super) http: HostTable<Arc<VirtualHost>>,
     /// Of GRPCRoutes.
     pub(super) grpc: HostTable<Arc<VirtualHost>>,
@@ -42,7 +44,7 @@ impl Tables {
     }
 
     pub(super) fn n_routes(&self, listener: &ListenerName) -> usize {
-        self.get(listener).map_or(0, |table| table.routes.len())
+        self.get(listener).map_or(0, |table| table.n_routes)
     }
 
     /// How many hosts were made in all.
@@ -62,20 +64,23 @@ impl Tables {
             let table = self.listeners.entry(listener.clone()).or_default();
             let hosts_before = hosts_at(before, listener);
             let hosts_after = hosts_at(after, listener);
-            if hosts_after.is_none() {
-                table.routes.remove(name);
-            } else if !table.routes.contains(name) {
-                table.routes.insert(name.clone());
-            }
+            let (was_here, is_here) = (hosts_before.is_some(), hosts_after.is_some());
+            table.n_routes = table.n_routes + usize::from(is_here) - usize::from(was_here);
             let hosts = Hosts { before: strongest(hosts_before), after: strongest(hosts_after) };
             self.n_hosts_made += match name.kind {
                 RouteKind::Grpc => replace_matches(&mut table.grpc, &hosts, matches(before), matches(after)),
                 RouteKind::Http => replace_matches(&mut table.http, &hosts, matches(before), matches(after)),
                 RouteKind::Tls => table.replace_tls(name, &hosts, routes),
-                // They have no hostnames to choose by.
-                RouteKind::Tcp | RouteKind::Udp => 0,
+                RouteKind::Tcp | RouteKind::Udp => {
+                    if is_here {
+                        table.streams.insert(name.clone());
+                    } else {
+                        table.streams.remove(name);
+                    }
+                    0
+                }
             };
-            if table.routes.is_empty() {
+            if table.n_routes == 0 {
                 self.listeners.remove(listener);
             }
             self.changed.insert(listener.clone());
@@ -97,7 +102,7 @@ impl<'a> Hosts<'a> {
 
 fn hosts_at<'a>(in_force: &'a InForce, listener: &ListenerName) -> Option<&'a [Host]> {
     let position = in_force.attachments.binary_search_by(|(name, _)| name.cmp(listener)).ok()?;
-    in_force.attachments.get(position).map(|(_, hosts)| hosts.as_slice())
+    in_force.attachments.get(position).map(|(_, hosts)| &**hosts)
 }
 
 /// Each intersection once, with the most specific of the route's hostnames that lead to it.
@@ -112,7 +117,7 @@ fn strongest(hosts: Option<&[Host]>) -> BTreeMap<&Pattern, Specificity> {
 }
 
 /// The matches of a route and what it is among the others.
-type Matches<'a> = (&'a [CompiledMatch], &'a Meta);
+type Matches<'a> = (&'a [HttpMatch], &'a Meta);
 
 fn matches(in_force: &InForce) -> Option<Matches<'_>> {
     match in_force.compiled.as_deref()? {
@@ -161,7 +166,7 @@ fn replace_matches(
         let mut host = known.as_deref().cloned().unwrap_or_default();
         if let (Some((matches, route)), Some(original)) = (before, hosts.before.get(pattern)) {
             for (order, one) in placed(matches, route, *original) {
-                host.remove(&order, &one.path);
+                host.remove(&order, &one.conditions.path);
             }
         }
         if let (Some((matches, route)), Some(original)) = (after, hosts.after.get(pattern)) {
@@ -182,7 +187,7 @@ fn put<T: Clone + PartialEq>(table: &mut HostTable<T>, pattern: &Pattern, value:
         None => drop(table.remove(host)),
         Some(value) => {
             if table.at(host) != Some(&value) {
-                table.insert(host, value);
+                table.insert_shared(pattern.as_ref(), value);
             }
         }
     }

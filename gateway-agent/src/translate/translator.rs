@@ -246,7 +246,7 @@ impl Translator {
             self.statuses.set(&self.translation.statuses, status);
             let is_compiled = todo.compile.contains(name);
             let is_attached = !after.is_empty();
-            if !is_compiled && self.routes.attachments(name) == Some(after.as_slice()) {
+            if !is_compiled && self.routes.attachments(name) == Some(&*after) {
                 continue;
             }
             let Some(before) = self.routes.enforce(name, after) else { continue };

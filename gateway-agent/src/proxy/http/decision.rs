@@ -228,7 +228,7 @@ impl<'t> Target<'t> {
         let Self { rule, filters, has_own_filters, .. } = *self;
         // What a backend's filters do is for that backend and its own mirrors alone.
         let of_backend = has_own_filters.then_some(filters);
-        let all = [Some(&rule.filters), of_backend].into_iter().flatten();
+        let all = [Some(&*rule.filters), of_backend].into_iter().flatten();
         all.flat_map(|filters| filters.mirrors.iter().map(move |mirror| (mirror, filters))).filter(
             |(mirror, _)| {
                 let mut random = worker.random.get();

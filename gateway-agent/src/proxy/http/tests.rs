@@ -33,10 +33,10 @@ use crate::access_log::AccessLog;
 use crate::drain::Drain;
 use crate::metrics::Metrics;
 use crate::snapshot::{
-    Backend, BackendProtocol, BackendSecurity, EndpointSet, HostTable, HttpAction, HttpMatch, HttpRule,
-    HttpTable, HttpVirtualListener, Listener, ListenerKey, ListenerName, ObjectName, PathMatch, Protocol,
-    Publisher, Revision, RouteKind, RouteName, Scheme, Snapshot, Split, Transport, VirtualHost,
-    WeightedBackend,
+    Backend, BackendProtocol, BackendSecurity, EndpointSet, Filters, HostTable, HttpAction, HttpMatch,
+    HttpRouteMatch, HttpRule, HttpTable, HttpVirtualListener, Listener, ListenerKey, ListenerName,
+    ObjectName, PathMatch, Protocol, Publisher, Revision, RouteKind, RouteName, Scheme, Snapshot, Split,
+    Transport, VirtualHost, WeightedBackend,
 };
 
 /// Far beyond what any test takes.
@@ -100,12 +100,13 @@ fn forward(addresses: &[SocketAddr]) -> HttpAction {
 
 fn prefix(path: &str, action: HttpAction) -> HttpMatch {
     HttpMatch {
-        path: PathMatch::Prefix(path.into()),
-        method: None,
-        headers: Arc::default(),
-        query: Arc::default(),
+        conditions: Arc::new(HttpRouteMatch::by_path(PathMatch::Prefix(path.into()))),
         rule: Arc::new(HttpRule::new(route_name(), 0, action)),
     }
+}
+
+fn filters(rule: &mut Arc<HttpRule>) -> &mut Filters {
+    Arc::make_mut(&mut Arc::make_mut(rule).filters)
 }
 
 impl Lab {

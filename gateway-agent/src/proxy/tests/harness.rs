@@ -17,9 +17,9 @@ use crate::proxy::limits::Budget;
 use crate::proxy::steering::Steering;
 use crate::proxy::{Proxy, ProxyConfig, ProxyError, Timeouts};
 use crate::snapshot::{
-    Backend, BackendProtocol, BackendSecurity, EndpointSet, HostTable, HttpAction, HttpMatch, HttpRule,
-    HttpTable, HttpVirtualListener, L4Service, Listener, ListenerKey, ListenerName, Maglev, ObjectName,
-    PathMatch, Protocol, ProxySources, ProxyVersion, Publisher, Revision, RouteKind, RouteName, Scheme,
+    Backend, BackendProtocol, BackendSecurity, EndpointSet, HostTable, HttpAction, HttpMatch, HttpRouteMatch,
+    HttpRule, HttpTable, HttpVirtualListener, L4Service, Listener, ListenerKey, ListenerName, Maglev,
+    ObjectName, Protocol, ProxySources, ProxyVersion, Publisher, Revision, RouteKind, RouteName, Scheme,
     Snapshot, Split, TlsMode, TlsRule, TlsTable, TlsTerms, TlsVirtualListener, Transport, VirtualHost,
     WeightedBackend,
 };
@@ -398,13 +398,7 @@ fn http_listener(
     let route = RouteName { kind: RouteKind::Http, object: object("web") };
     let action = HttpAction::Forward(Split::new(vec![WeightedBackend::new(1, backend)]));
     let rule = HttpRule::new(route, 0, action);
-    let every = HttpMatch {
-        path: PathMatch::Prefix("".into()),
-        method: None,
-        headers: [].into(),
-        query: [].into(),
-        rule: Arc::new(rule),
-    };
+    let every = HttpMatch { conditions: Arc::new(HttpRouteMatch::every()), rule: Arc::new(rule) };
     let mut hosts = HostTable::default();
     hosts.insert(None, Arc::new(VirtualHost::new(vec![every])));
     let grpc = HostTable::default();

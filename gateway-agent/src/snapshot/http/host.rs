@@ -5,13 +5,23 @@
 
 use std::sync::Arc;
 
-use super::{HttpMatch, HttpRule, PathMatch, RequestView};
-use crate::snapshot::SharedMap;
+use super::{HttpMatch, HttpRouteMatch, HttpRule, PathMatch, RequestView};
+use crate::snapshot::{ObjectName, SharedMap};
 
-/// Where a match stands among those of its hostname: the lesser is tried first. No two have the same. What is in it is its
-/// maker's business.
+/// Where a match stands among those of its hostname: the lesser is tried first, compared field by field. No two have the
+/// same.
 #[derive(Clone, Debug, PartialEq, Eq, PartialOrd, Ord)]
-pub struct MatchOrder(Arc<[u8]>);
+pub struct MatchOrder {
+    /// By what it is like.
+    pub rank: u64,
+    /// How old its route is: seconds and nanoseconds, from whenever.
+    pub age_s: u64,
+    pub age_ns: u32,
+    /// `None`: what stands in a list of no route.
+    pub route: Option<ObjectName>,
+    /// Among those of its route.
+    pub position: u32,
+}
 
 /// The matches of one effective hostname.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
@@ -38,14 +48,9 @@ struct Candidate {
 // === impl MatchOrder ===
 
 impl MatchOrder {
-    /// Compared byte by byte.
-    pub fn new(bytes: &[u8]) -> Self {
-        Self(bytes.into())
-    }
-
     /// That of a place in a list.
-    fn of_position(position: usize) -> Self {
-        Self::new(&position.to_be_bytes())
+    pub(super) const fn of_position(position: usize) -> Self {
+        Self { rank: position as u64, age_s: 0, age_ns: 0, route: None, position: 0 }
     }
 }
 
@@ -63,7 +68,7 @@ impl VirtualHost {
 
     /// Adds a match, in the place of the one that has this order and this path.
     pub fn insert(&mut self, order: MatchOrder, found: HttpMatch) {
-        let (paths, path) = match &found.path {
+        let (paths, path) = match &found.conditions.path {
             PathMatch::Exact(path) => (&mut self.exact, path.clone()),
             PathMatch::Method(method) => (&mut self.method, method.clone()),
             PathMatch::Prefix(path) => {
@@ -119,12 +124,12 @@ impl VirtualHost {
 
     /// The rule of the first match that holds. Only of this hostname: see [`super::HttpVirtualListener::find`].
     pub fn find<R: RequestView>(&self, request: &R) -> Option<&Arc<HttpRule>> {
-        let first = self.first(request.path(), |found| found.holds_beyond_path(request));
+        let first = self.first(request.path(), |conditions| conditions.holds_beyond_path(request));
         first.map(|found| &found.rule)
     }
 
     /// The first match whose path holds for `path` and that `holds` otherwise.
-    pub(super) fn first(&self, path: &str, holds: impl Fn(&HttpMatch) -> bool) -> Option<&HttpMatch> {
+    pub(super) fn first(&self, path: &str, holds: impl Fn(&HttpRouteMatch) -> bool) -> Option<&HttpMatch> {
         let mut best = earlier(None, self.exact.get(path), &holds);
         if !self.method.is_empty()
             && let Some(("", call)) = path.split_once('/')
@@ -134,8 +139,8 @@ impl VirtualHost {
             best = earlier(best, self.method.get(method), &holds);
         }
         if !self.regex.is_empty() {
-            best = earlier(best, Some(&self.regex), |found: &HttpMatch| match &found.path {
-                PathMatch::Regex(pattern) => pattern.matches(path.as_bytes()) && holds(found),
+            best = earlier(best, Some(&self.regex), |conditions: &HttpRouteMatch| match &conditions.path {
+                PathMatch::Regex(pattern) => pattern.matches(path.as_bytes()) && holds(conditions),
                 PathMatch::Exact(_) | PathMatch::Method(_) | PathMatch::Prefix(_) => false,
             });
         }
@@ -172,9 +177,9 @@ fn without(candidates: &[Candidate], order: &MatchOrder) -> Candidates {
 fn earlier<'a>(
     best: Option<&'a Candidate>,
     candidates: Option<&'a Candidates>,
-    holds: impl Fn(&HttpMatch) -> bool,
+    holds: impl Fn(&HttpRouteMatch) -> bool,
 ) -> Option<&'a Candidate> {
     let candidates = candidates.into_iter().flat_map(|candidates| candidates.iter());
     let mut earlier = candidates.take_while(|candidate| best.is_none_or(|best| candidate.order < best.order));
-    earlier.find(|candidate| holds(&candidate.found)).or(best)
+    earlier.find(|candidate| holds(&candidate.found.conditions)).or(best)
 }

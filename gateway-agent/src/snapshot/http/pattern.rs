@@ -7,10 +7,12 @@ use std::sync::Arc;
 
 use regex::bytes::{Regex, RegexBuilder};
 
-/// One compiled expression. Equal to another of the same text.
+/// One compiled expression, behind one pointer. Equal to another of the same text.
 #[derive(Clone)]
-pub struct Pattern {
-    text: Arc<str>,
+pub struct Pattern(Arc<Compiled>);
+
+struct Compiled {
+    text: Box<str>,
     regex: Regex,
 }
 
@@ -38,16 +40,16 @@ impl Pattern {
         }
         // By itself first: `a)(b` is none, though it is one in parentheses.
         build(text)?;
-        Ok(Self { text: text.into(), regex: build(&format!("^(?:{text})$"))? })
+        Ok(Self(Arc::new(Compiled { text: text.into(), regex: build(&format!("^(?:{text})$"))? })))
     }
 
     pub fn text(&self) -> &str {
-        &self.text
+        &self.0.text
     }
 
     /// Whether the whole of `text` is described.
     pub fn matches(&self, text: &[u8]) -> bool {
-        text.len() <= TEXT_BYTES_MAX && self.regex.is_match(text)
+        text.len() <= TEXT_BYTES_MAX && self.0.regex.is_match(text)
     }
 }
 
@@ -70,13 +72,13 @@ fn build(text: &str) -> Result<Regex, String> {
 
 impl fmt::Debug for Pattern {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        f.debug_tuple("Pattern").field(&self.text).finish()
+        f.debug_tuple("Pattern").field(&self.0.text).finish()
     }
 }
 
 impl PartialEq for Pattern {
     fn eq(&self, other: &Self) -> bool {
-        self.text == other.text
+        self.0.text == other.0.text
     }
 }
 

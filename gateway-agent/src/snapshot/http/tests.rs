@@ -5,8 +5,8 @@ use std::sync::Arc;
 use proptest::prelude::*;
 
 use super::{
-    HeaderMatch, HttpAction, HttpMatch, HttpRule, MatchOrder, PathMatch, Pattern, QueryMatch, RequestView,
-    TextMatch, VirtualHost,
+    HeaderMatch, HttpAction, HttpMatch, HttpRouteMatch, HttpRule, MatchOrder, PathMatch, Pattern, QueryMatch,
+    RequestView, TextMatch, VirtualHost,
 };
 use crate::snapshot::{ObjectName, RouteKind, RouteName};
 
@@ -46,7 +46,11 @@ fn numbered(number: usize, path: PathMatch) -> HttpMatch {
     let route = RouteName { kind: RouteKind::Http, object };
     let index = u16::try_from(number).unwrap();
     let rule = Arc::new(HttpRule::new(route, index, HttpAction::Respond(200)));
-    HttpMatch { path, method: None, headers: Arc::default(), query: Arc::default(), rule }
+    HttpMatch { conditions: Arc::new(HttpRouteMatch::by_path(path)), rule }
+}
+
+fn conditions(found: &mut HttpMatch) -> &mut HttpRouteMatch {
+    Arc::make_mut(&mut found.conditions)
 }
 
 fn found(host: &VirtualHost, request: &Request) -> Option<u16> {
@@ -56,7 +60,7 @@ fn found(host: &VirtualHost, request: &Request) -> Option<u16> {
 /// What the types' documentation says, word by word.
 fn found_by_reading(matches: &[HttpMatch], request: &Request) -> Option<u16> {
     let holds = |candidate: &&HttpMatch| {
-        let path_holds = match &candidate.path {
+        let path_holds = match &candidate.conditions.path {
             PathMatch::Exact(path) => request.path == **path,
             PathMatch::Method(method) => {
                 let segments: Vec<&str> = request.path.split('/').collect();
@@ -68,7 +72,7 @@ fn found_by_reading(matches: &[HttpMatch], request: &Request) -> Option<u16> {
             }
             PathMatch::Regex(pattern) => pattern.matches(request.path.as_bytes()),
         };
-        path_holds && candidate.holds_beyond_path(request)
+        path_holds && candidate.conditions.holds_beyond_path(request)
     };
     matches.iter().find(holds).map(|found| found.rule.index)
 }
@@ -100,11 +104,11 @@ fn earlier_entry_wins_whatever_its_kind_and_length() {
 #[test]
 fn what_fails_beyond_the_path_falls_through_to_the_next() {
     let mut first = numbered(0, PathMatch::Exact("/a".into()));
-    first.headers = [HeaderMatch { name: "x-env".into(), value: "Canary".into() }].into();
+    conditions(&mut first).headers = [HeaderMatch { name: "x-env".into(), value: "Canary".into() }].into();
     let mut second = numbered(1, PathMatch::Prefix("/a".into()));
-    second.method = Some("POST".into());
+    conditions(&mut second).method = Some("POST".into());
     let mut third = numbered(2, PathMatch::Prefix("/a".into()));
-    third.query = [QueryMatch { name: "v".into(), value: "2".into() }].into();
+    conditions(&mut third).query = [QueryMatch { name: "v".into(), value: "2".into() }].into();
     let last = numbered(3, PathMatch::Prefix("".into()));
     let host = VirtualHost::new(vec![first, second, third, last]);
     let mut request = get("/a");
@@ -123,10 +127,11 @@ fn what_fails_beyond_the_path_falls_through_to_the_next() {
 fn expressions_match_paths_headers_and_parameters() {
     let pattern = |text: &str| Pattern::new(text).unwrap();
     let mut first = numbered(0, PathMatch::Regex(pattern("/v[0-9]+(/.*)?")));
-    first.headers =
+    conditions(&mut first).headers =
         [HeaderMatch { name: "x-env".into(), value: TextMatch::Regex(pattern("canary|beta")) }].into();
     let mut second = numbered(1, PathMatch::Prefix("".into()));
-    second.query = [QueryMatch { name: "v".into(), value: TextMatch::Regex(pattern("[0-9]+")) }].into();
+    conditions(&mut second).query =
+        [QueryMatch { name: "v".into(), value: TextMatch::Regex(pattern("[0-9]+")) }].into();
     let host = VirtualHost::new(vec![first, second, numbered(2, PathMatch::Exact("/v1".into()))]);
     let mut request = get("/v1");
     assert_eq!(found(&host, &request), Some(2));
@@ -164,7 +169,7 @@ fn hosts_are_equal_by_their_matches() {
 #[test]
 fn longest_prefix_is_known_after_removals() {
     let prefixes = ["/a", "/a/b", "/c/d", "/a/b/c"];
-    let orders: Vec<MatchOrder> = (0..4_u8).map(|n| MatchOrder::new(&[n])).collect();
+    let orders: Vec<MatchOrder> = (0..4).map(MatchOrder::of_position).collect();
     let mut host = VirtualHost::default();
     for (n, prefix) in prefixes.iter().enumerate() {
         host.insert(orders[n].clone(), numbered(n, PathMatch::Prefix((*prefix).into())));
@@ -192,13 +197,15 @@ fn any_match() -> impl Strategy<Value = HttpMatch> {
     ];
     let parts = (path, prop::option::of("(GET|POST)"), prop::option::of("[xy]"), prop::option::of("[12]"));
     parts.prop_map(|(path, method, header, query)| {
-        let mut found = numbered(0, path);
-        found.method = method.map(Into::into);
-        found.headers =
-            header.iter().map(|value| HeaderMatch { name: "h".into(), value: (**value).into() }).collect();
-        found.query =
-            query.iter().map(|value| QueryMatch { name: "q".into(), value: (**value).into() }).collect();
-        found
+        let header = header.iter().map(|value| HeaderMatch { name: "h".into(), value: (**value).into() });
+        let query = query.iter().map(|value| QueryMatch { name: "q".into(), value: (**value).into() });
+        let conditions = HttpRouteMatch {
+            path,
+            method: method.map(Into::into),
+            headers: header.collect(),
+            query: query.collect(),
+        };
+        HttpMatch { conditions: Arc::new(conditions), ..numbered(0, PathMatch::Exact("".into())) }
     })
 }
 
@@ -223,19 +230,19 @@ proptest! {
         prop_assert_eq!(found(&VirtualHost::new(matches), &request), expected);
     }
 
-    /// Orders are one byte here, so that they meet.
+    /// Orders are few here, so that they meet.
     #[test]
     fn host_depends_on_what_it_holds_and_not_on_how_it_came_to_it(
-        steps in prop::collection::vec((any_match(), 0..6_u8, any::<bool>()), 0..40),
+        steps in prop::collection::vec((any_match(), 0..6_usize, any::<bool>()), 0..40),
     ) {
         let mut host = VirtualHost::default();
         let mut held: Vec<(MatchOrder, HttpMatch)> = Vec::new();
         for (found, order, is_added) in steps {
-            let order = MatchOrder::new(&[order]);
+            let order = MatchOrder::of_position(order);
             // An order belongs to one match.
             if let Some(position) = held.iter().position(|(known, _)| *known == order) {
                 let (order, known) = held.remove(position);
-                host.remove(&order, &known.path);
+                host.remove(&order, &known.conditions.path);
             }
             if is_added {
                 host.insert(order.clone(), found.clone());

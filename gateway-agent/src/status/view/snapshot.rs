@@ -6,8 +6,9 @@ use std::net::SocketAddr;
 use serde::Serialize;
 
 use crate::snapshot::{
-    Backend, BackendSecurity, HttpAction, HttpMatch, HttpTable, HttpVirtualListener, L4Service, Listener,
-    Maglev, PathMatch, Protocol, ProxySources, ProxyVersion, Snapshot, Split, TlsMode, TlsTable,
+    Backend, BackendSecurity, HttpAction, HttpMatch, HttpRouteMatch, HttpTable, HttpVirtualListener,
+    L4Service, Listener, Maglev, PathMatch, Protocol, ProxySources, ProxyVersion, Snapshot, Split, TlsMode,
+    TlsTable,
 };
 use crate::status::{Applied, Served};
 
@@ -184,16 +185,17 @@ fn sorted(mut hosts: Vec<HostView>) -> Vec<HostView> {
 }
 
 fn match_view(one: &HttpMatch) -> MatchView {
-    let mut conditions = vec![match &one.path {
+    let HttpRouteMatch { path, method, headers, query } = &*one.conditions;
+    let mut conditions = vec![match path {
         PathMatch::Exact(path) => format!("Exact {path}"),
         PathMatch::Method(method) => format!("Method {method}"),
         PathMatch::Prefix(prefix) if prefix.is_empty() => "PathPrefix /".into(),
         PathMatch::Prefix(prefix) => format!("PathPrefix {prefix}"),
         PathMatch::Regex(pattern) => format!("RegularExpression {}", pattern.text()),
     }];
-    conditions.extend(one.method.as_ref().map(ToString::to_string));
-    conditions.extend(one.headers.iter().map(|header| format!("header {}: {}", header.name, header.value)));
-    conditions.extend(one.query.iter().map(|param| format!("query {}={}", param.name, param.value)));
+    conditions.extend(method.as_ref().map(ToString::to_string));
+    conditions.extend(headers.iter().map(|header| format!("header {}: {}", header.name, header.value)));
+    conditions.extend(query.iter().map(|param| format!("query {}={}", param.name, param.value)));
     let (respond, backends) = match &one.rule.action {
         HttpAction::Forward(split) => (None, backends(split)),
         HttpAction::Redirect(redirect) => (Some(redirect.status), Vec::new()),

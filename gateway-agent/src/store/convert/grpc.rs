@@ -1,15 +1,15 @@
 //! GRPCRoute, as the rules of an HTTPRoute: a call is a POST to `/service/method`, so that its matches are those of
 //! paths. What is not supported, or may not be done, is kept by name.
 
-use super::http::{Form, Patterns, Reader, filter, settle};
+use super::http::{Draft, Form, Patterns, Reader, filter};
 use super::{backend_ref, hostnames, meta, parent_refs, shared};
 use crate::api::GrpcRoute as ApiRoute;
 use crate::api::grpcroutes::{
     GrpcRouteRules, GrpcRouteRulesMatches, GrpcRouteRulesMatchesHeadersType as HeaderType,
     GrpcRouteRulesMatchesMethod as Method, GrpcRouteRulesMatchesMethodType as MethodType,
 };
-use crate::snapshot::PathMatch;
-use crate::store::objects::{HttpRoute, HttpRouteMatch, HttpRouteRule};
+use crate::snapshot::{HttpRouteMatch, PathMatch};
+use crate::store::objects::{HttpRoute, HttpRouteRule};
 
 pub(in crate::store) fn grpc_route(route: &ApiRoute, order: u64) -> HttpRoute {
     let mut patterns = Patterns::default();
@@ -24,28 +24,24 @@ pub(in crate::store) fn grpc_route(route: &ApiRoute, order: u64) -> HttpRoute {
 fn rule(rule: &GrpcRouteRules, patterns: &mut Patterns) -> HttpRouteRule {
     // Destructured fully, so that a field of a newer API cannot be passed over.
     let GrpcRouteRules { backend_refs, filters, matches, name } = rule;
-    let mut converted = HttpRouteRule { name: name.as_deref().map(shared), ..HttpRouteRule::default() };
+    let mut draft = Draft::default();
     for (index, one) in matches.iter().flatten().enumerate() {
         let mut reader = Reader {
             place: format!("matches[{index}]"),
             patterns,
-            unsupported: &mut converted.unsupported_matches,
+            unsupported: &mut draft.terms.unsupported_matches,
         };
         if let Some(one) = route_match(one, &mut reader) {
-            converted.matches.push(one);
+            draft.matches.push(one);
         }
     }
-    if converted.matches.is_empty() && converted.unsupported_matches.is_empty() {
-        // "If no matches are specified, the implementation MUST match every gRPC request."
-        converted.matches.push(HttpRouteMatch::every());
-    }
-    filter::of_rule_of_calls(filters.as_deref().unwrap_or_default(), &mut converted);
+    draft.end_matches();
+    filter::of_rule_of_calls(filters.as_deref().unwrap_or_default(), &mut draft);
     for (index, backend) in backend_refs.iter().flatten().enumerate() {
-        filter::of_backend(index, backend.filters.as_deref().unwrap_or_default(), &mut converted);
-        converted.backends.push(backend_ref!(backend));
+        filter::of_backend(index, backend.filters.as_deref().unwrap_or_default(), &mut draft);
+        draft.backends.push(backend_ref!(backend));
     }
-    settle(&mut converted);
-    converted
+    draft.finish(name.as_deref())
 }
 
 fn route_match(one: &GrpcRouteRulesMatches, reader: &mut Reader<'_>) -> Option<HttpRouteMatch> {

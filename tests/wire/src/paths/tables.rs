@@ -5,8 +5,8 @@ use std::sync::Arc;
 
 use super::Work;
 use crate::snapshot::{
-    HostTable, HttpAction, HttpMatch, HttpRule, HttpTable, HttpVirtualListener, ListenerName, ObjectName,
-    PathMatch, RequestView, RouteKind, RouteName, Scheme, VirtualHost,
+    HostTable, HttpAction, HttpMatch, HttpRouteMatch, HttpRule, HttpTable, HttpVirtualListener, ListenerName,
+    ObjectName, PathMatch, RequestView, RouteKind, RouteName, Scheme, VirtualHost,
 };
 
 /// Looks that take turns, so that what the last one left in the caches is of little use to the next.
@@ -64,11 +64,9 @@ fn host_name(host: usize) -> String {
 fn prefix(host: usize, path: usize) -> HttpMatch {
     let object = ObjectName::new("default", format!("route-{host}-{path}"));
     let route = RouteName { kind: RouteKind::Http, object };
+    let path = PathMatch::Prefix(format!("/service-{path}").into());
     HttpMatch {
-        path: PathMatch::Prefix(format!("/service-{path}").into()),
-        method: None,
-        headers: Arc::default(),
-        query: Arc::default(),
+        conditions: Arc::new(HttpRouteMatch::by_path(path)),
         rule: Arc::new(HttpRule::new(route, 0, HttpAction::Respond(200))),
     }
 }

@@ -11,7 +11,7 @@ fn shared_with(origin: &str, action: HttpAction) -> HttpMatch {
         ..CorsSpec::default()
     };
     let mut found = prefix("", action);
-    let filters = &mut Arc::make_mut(&mut found.rule).filters;
+    let filters = filters(&mut found.rule);
     filters.cors = Some(Arc::new(Cors::new(spec).unwrap()));
     let response = HeaderChanges::new([], [("Access-Control-Allow-Origin", "*"), ("X-A", "1")], []).unwrap();
     filters.headers = MessageHeaders { request: HeaderChanges::default(), response };

@@ -8,7 +8,7 @@ fn set(name: &str, value: &str) -> HeaderChanges {
 }
 
 fn with_headers(mut found: HttpMatch, request: HeaderChanges, response: HeaderChanges) -> HttpMatch {
-    Arc::make_mut(&mut found.rule).filters.headers = MessageHeaders { request, response };
+    filters(&mut found.rule).headers = MessageHeaders { request, response };
     found
 }
 

@@ -403,8 +403,7 @@ fn errors_redirects_and_filters_are_those_of_the_other_version() {
             path: Some(PathChange::Full("/new".into())),
         };
         let mut found = prefix("", HttpAction::Redirect(Arc::new(redirect)));
-        let rule = Arc::get_mut(&mut found.rule).unwrap();
-        rule.filters.headers.response =
+        filters(&mut found.rule).headers.response =
             HeaderChanges::new([], [("x-a", "1"), ("location", "x")], []).unwrap();
         lab.publish(None, vec![found]);
         let (head, ..) = ask(&mut client, get("/old?q")).await;
@@ -414,10 +413,10 @@ fn errors_redirects_and_filters_are_those_of_the_other_version() {
         let (address, requests, _) =
             canned("HTTP/1.1 200 OK\r\nX-Old: 1\r\nx-b: 1\r\nContent-Length: 0\r\n\r\n").await;
         let mut found = prefix("", forward(&[address]));
-        let rule = Arc::get_mut(&mut found.rule).unwrap();
-        rule.filters.headers.request =
+        let headers = &mut filters(&mut found.rule).headers;
+        headers.request =
             HeaderChanges::new(["x-forwarded-host"], [("x-set", "2")], [("x-add", "3")]).unwrap();
-        rule.filters.headers.response = HeaderChanges::new(["x-old"], [], [("x-b", "2")]).unwrap();
+        headers.response = HeaderChanges::new(["x-old"], [], [("x-b", "2")]).unwrap();
         lab.publish(None, vec![found]);
         let mut request = get("/");
         request.headers_mut().insert("x-add", "1".parse().unwrap());

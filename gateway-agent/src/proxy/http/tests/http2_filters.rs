@@ -5,13 +5,11 @@ use http::Request;
 
 use super::http2::{ask, get, open, post, read};
 use super::*;
-use crate::snapshot::{
-    Cors, CorsSpec, Filters, HeaderChanges, HttpTimeouts, Mirror, PathChange, Retry, Rewrite,
-};
+use crate::snapshot::{Cors, CorsSpec, HeaderChanges, HttpTimeouts, Mirror, PathChange, Retry, Rewrite};
 
-fn filtered(addresses: &[SocketAddr], change: impl FnOnce(&mut HttpRule)) -> HttpMatch {
+fn filtered(addresses: &[SocketAddr], change: impl FnOnce(&mut Arc<HttpRule>)) -> HttpMatch {
     let mut found = prefix("", forward(addresses));
-    change(Arc::make_mut(&mut found.rule));
+    change(&mut found.rule);
     found
 }
 
@@ -42,7 +40,7 @@ fn host_and_path_are_rewritten() {
         let (address, requests, _) = canned(OK).await;
         let path = PathChange::Prefix { matched: "/old".into(), replacement: "/new".into() };
         let rewrite = Rewrite { hostname: Some("b.example".into()), path: Some(path) };
-        lab.publish(None, vec![filtered(&[address], |rule| rule.filters.rewrite = rewrite)]);
+        lab.publish(None, vec![filtered(&[address], |rule| filters(rule).rewrite = rewrite)]);
         ask(&mut open(lab).await, get("/old/x?q")).await;
         let seen = requests.borrow().concat();
         assert!(seen.starts_with("GET /new/x?q HTTP/1.1\r\nhost: b.example\r\n"), "{seen}");
@@ -61,7 +59,7 @@ fn preflight_is_answered_and_answers_say_what_cors_says() {
             ..CorsSpec::default()
         };
         let cors = Some(Arc::new(Cors::new(spec).unwrap()));
-        let found = filtered(&[address], |rule| rule.filters = Filters { cors, ..Filters::default() });
+        let found = filtered(&[address], |rule| filters(rule).cors = cors);
         lab.publish(None, vec![found]);
         let mut client = open(lab).await;
         let preflight = |origin: &str| {
@@ -95,7 +93,7 @@ fn limits_of_the_route_are_kept() {
             HttpTimeouts { request: half, backend_request: None },
             HttpTimeouts { request: None, backend_request: half },
         ] {
-            lab.publish(None, vec![filtered(&[address], |rule| rule.timeouts = timeouts)]);
+            lab.publish(None, vec![filtered(&[address], |rule| Arc::make_mut(rule).timeouts = timeouts)]);
             let started = tokio::time::Instant::now();
             let (head, ..) = ask(&mut open(lab).await, get("/")).await;
             assert_eq!(head.status(), 504);
@@ -112,7 +110,10 @@ fn status_is_retried_and_the_body_sent_again() {
         for (n_failures, attempts, status) in [(2, 3, 200), (2, 1, 503), (1, 0, 503)] {
             let (address, requests) = failing(n_failures).await;
             let retry = Retry { attempts, codes: [503].into(), backoff: Duration::from_millis(25) };
-            lab.publish(None, vec![filtered(&[address], |rule| rule.retry = Some(Arc::new(retry)))]);
+            lab.publish(
+                None,
+                vec![filtered(&[address], |rule| Arc::make_mut(rule).retry = Some(Arc::new(retry)))],
+            );
             let large = "x".repeat(100_000);
             let request = post("/").header("content-length", large.len()).body(()).unwrap();
             let (response, mut body) = client.send_request(request, false).unwrap();
@@ -150,8 +151,8 @@ fn mirrors_get_the_whole_request() {
         let Backend::Endpoints(endpoints) = split.backends[0].backend.clone() else { panic!("invalid") };
         let changes = HeaderChanges::new([], [("x-a", "1")], []).unwrap();
         let found = filtered(&[main], |rule| {
-            rule.filters.mirrors = [Mirror { endpoints, numerator: 1, denominator: 1 }].into();
-            rule.filters.headers.request = changes;
+            filters(rule).mirrors = [Mirror { endpoints, numerator: 1, denominator: 1 }].into();
+            filters(rule).headers.request = changes;
         });
         lab.publish(None, vec![found]);
         let mut client = open(lab).await;

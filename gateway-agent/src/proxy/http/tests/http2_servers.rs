@@ -476,9 +476,10 @@ fn calls_go_by_the_rules_of_grpcroutes_and_others_do_not() {
         let matching = |n: u16, path: PathMatch, headers: &[HeaderMatch]| {
             let mut found = prefix("", set(&[address]));
             let mut rule = HttpRule::new(route_name(), n, set(&[address]));
-            rule.filters.headers.request = name(n);
+            Arc::make_mut(&mut rule.filters).headers.request = name(n);
             found.rule = Arc::new(rule);
-            HttpMatch { path, headers: headers.into(), ..found }
+            let conditions = HttpRouteMatch { headers: headers.into(), ..HttpRouteMatch::by_path(path) };
+            HttpMatch { conditions: Arc::new(conditions), ..found }
         };
         let version = HeaderMatch { name: "x-v".into(), value: "2".into() };
         let mut hosts = HostTable::default();

@@ -17,7 +17,7 @@ fn mirror(addresses: &[SocketAddr], numerator: u32, denominator: u32) -> Mirror 
 
 fn mirrored(to: &[SocketAddr], mirrors: Vec<Mirror>) -> HttpMatch {
     let mut found = prefix("", forward(to));
-    Arc::make_mut(&mut found.rule).filters.mirrors = mirrors.into();
+    filters(&mut found.rule).mirrors = mirrors.into();
     found
 }
 
@@ -39,7 +39,7 @@ fn every_mirror_gets_what_the_server_gets() {
         let (first, first_requests, _) = canned("HTTP/1.1 500 No\r\nContent-Length: 2\r\n\r\nno").await;
         let (second, second_requests, _) = canned("HTTP/1.1 204 No\r\n\r\n").await;
         let mut found = mirrored(&[main], vec![mirror(&[first], 1, 1), mirror(&[second], 1, 1)]);
-        let filters = &mut Arc::make_mut(&mut found.rule).filters;
+        let filters = filters(&mut found.rule);
         filters.headers.request = HeaderChanges::new([], [("x-a", "1")], []).unwrap();
         filters.rewrite = Rewrite { hostname: None, path: Some(PathChange::Full("/new".into())) };
         lab.publish(None, vec![found]);
@@ -162,8 +162,7 @@ fn filters_of_a_backend_are_for_its_own_mirrors_only() {
             Some(Arc::new(Filters { headers: header("backend"), mirrors, ..Filters::default() }));
         let mut found = prefix("", HttpAction::Forward(Split::new(vec![backend])));
         let mirrors = [mirror(&[of_rule], 1, 1)].into();
-        let filters = Filters { headers: header("rule"), mirrors, ..Filters::default() };
-        Arc::make_mut(&mut found.rule).filters = filters;
+        *filters(&mut found.rule) = Filters { headers: header("rule"), mirrors, ..Filters::default() };
         lab.publish(None, vec![found]);
         lab.ask(GET).await;
         until(|| rule_requests.borrow().len() == 1 && backend_requests.borrow().len() == 1).await;

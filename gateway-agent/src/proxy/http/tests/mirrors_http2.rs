@@ -41,7 +41,7 @@ fn mirrored(main: HttpAction, mirror: HttpAction) -> HttpMatch {
     let HttpAction::Forward(split) = &mirror else { panic!("not forwarded") };
     let Backend::Endpoints(endpoints) = split.backends[0].backend.clone() else { panic!("invalid") };
     let mut found = prefix("", main);
-    let filters = &mut Arc::make_mut(&mut found.rule).filters;
+    let filters = filters(&mut found.rule);
     filters.mirrors = [Mirror { endpoints, numerator: 1, denominator: 1 }].into();
     filters.headers.request = HeaderChanges::new([], [("x-a", "1")], []).unwrap();
     found

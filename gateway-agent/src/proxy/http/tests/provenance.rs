@@ -168,7 +168,11 @@ fn the_other_version_is_told_the_same() {
 fn routes_match_what_trusted_clients_say_and_nothing_that_others_say() {
     run(async |lab| {
         let header = HeaderMatch { name: "x-forwarded-proto".into(), value: "https".into() };
-        let matched = || HttpMatch { headers: [header.clone()].into(), ..prefix("", forward(&[])) };
+        let matched = || {
+            let mut found = prefix("", forward(&[]));
+            Arc::make_mut(&mut found.conditions).headers = [header.clone()].into();
+            found
+        };
         let request = "GET / HTTP/1.1\r\nHost: a\r\nX-Forwarded-Proto: https\r\nConnection: close\r\n\r\n";
         publish(lab, Provenance::default(), vec![matched()]);
         assert!(lab.ask(request).await.contains(" 404 "));

@@ -5,6 +5,7 @@ use std::sync::Arc;
 
 use serde::Serialize;
 
+use super::Draft;
 use crate::api::grpcroutes::GrpcRouteRulesFilters;
 use crate::api::httproutes::{
     HttpRouteRulesFilters, HttpRouteRulesFiltersCors, HttpRouteRulesFiltersRequestMirror,
@@ -13,10 +14,11 @@ use crate::api::httproutes::{
     HttpRouteRulesFiltersUrlRewrite, HttpRouteRulesFiltersUrlRewritePathType,
 };
 use crate::snapshot::{
-    Cors, CorsSpec, HeaderChanges, PathChange, PathMatch, Redirect, RefusedHeader, Rewrite, Scheme,
+    Cors, CorsSpec, HeaderChanges, HttpRouteMatch, PathChange, PathMatch, Redirect, RefusedHeader, Rewrite,
+    Scheme,
 };
-use crate::store::convert::{optional, port, shared};
-use crate::store::objects::{BackendRef, HttpFilters, HttpRouteMatch, HttpRouteRule, MirrorRef};
+use crate::store::convert::{optional, other_kind, port, shared};
+use crate::store::objects::{BackendRef, HttpFilters, MirrorRef};
 use crate::syntax::path;
 
 /// The default of `requestRedirect.statusCode`.
@@ -49,57 +51,50 @@ macro_rules! path_change {
 }
 
 /// Takes in the filters of a rule whose matches are known.
-pub(in crate::store::convert) fn of_rule(filters: &[HttpRouteRulesFilters], rule: &mut HttpRouteRule) {
-    rule.filters = all("filters", filters, rule);
+pub(in crate::store::convert) fn of_rule(filters: &[HttpRouteRulesFilters], rule: &mut Draft) {
+    rule.terms.filters = all("filters", filters, rule);
 }
 
 /// The same of a GRPCRoute's rule: fewer kinds, each as it is in an HTTPRoute.
-pub(in crate::store::convert) fn of_rule_of_calls(
-    filters: &[GrpcRouteRulesFilters],
-    rule: &mut HttpRouteRule,
-) {
+pub(in crate::store::convert) fn of_rule_of_calls(filters: &[GrpcRouteRulesFilters], rule: &mut Draft) {
     let same = same("filters", filters, rule);
     of_rule(&same, rule);
 }
 
 /// Takes in the filters of one backend, likewise, of either kind of route.
-pub(in crate::store::convert) fn of_backend<F: Serialize>(
-    index: usize,
-    filters: &[F],
-    rule: &mut HttpRouteRule,
-) {
+pub(in crate::store::convert) fn of_backend<F: Serialize>(index: usize, filters: &[F], rule: &mut Draft) {
     let place = format!("backendRefs[{index}].filters");
     let same = same(&place, filters, rule);
     let filters = all(&place, &same, rule);
-    rule.backend_filters.push(filters);
+    rule.terms.backend_filters.push(filters);
 }
 
 /// The same shape under another name once more.
-fn same<F: Serialize>(place: &str, filters: &[F], rule: &mut HttpRouteRule) -> Vec<HttpRouteRulesFilters> {
+fn same<F: Serialize>(place: &str, filters: &[F], rule: &mut Draft) -> Vec<HttpRouteRulesFilters> {
     let same: Vec<HttpRouteRulesFilters> = filters
         .iter()
         .filter_map(|filter| serde_json::from_value(serde_json::to_value(filter).ok()?).ok())
         .collect();
     if same.len() != filters.len() {
-        rule.unsupported.push(place.to_owned());
+        rule.terms.unsupported.push(place.to_owned());
     }
     same
 }
 
-fn all(place: &str, filters: &[HttpRouteRulesFilters], rule: &mut HttpRouteRule) -> HttpFilters {
+fn all(place: &str, filters: &[HttpRouteRulesFilters], rule: &mut Draft) -> HttpFilters {
     let mut converted = HttpFilters::default();
     for (index, filter) in filters.iter().enumerate() {
         let name = type_name(&filter.r#type);
         let may_repeat = matches!(filter.r#type, Type::RequestMirror | Type::ExtensionRef);
         if !may_repeat && filters.iter().take(index).any(|earlier| earlier.r#type == filter.r#type) {
-            rule.incompatible.push(format!("{place}[{index}] ({name} cannot be repeated)"));
+            rule.terms.incompatible.push(format!("{place}[{index}] ({name} cannot be repeated)"));
         } else if let Err(reason) = one(filter, &rule.matches, &mut converted) {
-            rule.unsupported.push(format!("{place}[{index}] ({name}: {reason})"));
+            rule.terms.unsupported.push(format!("{place}[{index}] ({name}: {reason})"));
         }
     }
     let has = |kind: &Type| filters.iter().any(|filter| filter.r#type == *kind);
     if has(&Type::RequestRedirect) && has(&Type::UrlRewrite) {
-        rule.incompatible.push(format!("{place} (RequestRedirect together with URLRewrite)"));
+        rule.terms.incompatible.push(format!("{place} (RequestRedirect together with URLRewrite)"));
     }
     converted
 }
@@ -167,8 +162,7 @@ fn mirror(spec: &HttpRouteRulesFiltersRequestMirror) -> Result<MirrorRef, String
     match (number(numerator), number(denominator)) {
         (Some(numerator), Some(denominator)) if numerator <= denominator && denominator > 0 => {
             let backend = BackendRef {
-                group: shared(backend_ref.group.as_deref().unwrap_or_default()),
-                kind: shared(backend_ref.kind.as_deref().unwrap_or("Service")),
+                other_kind: other_kind(backend_ref.group.as_deref(), backend_ref.kind.as_deref()),
                 namespace: optional(backend_ref.namespace.as_ref()),
                 name: shared(&backend_ref.name),
                 port: port(backend_ref.port),

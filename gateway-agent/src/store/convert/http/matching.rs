@@ -9,9 +9,8 @@ use crate::api::httproutes::{
     HttpRouteRulesMatchesMethod, HttpRouteRulesMatchesPath, HttpRouteRulesMatchesPathType,
     HttpRouteRulesMatchesQueryParams, HttpRouteRulesMatchesQueryParamsType,
 };
-use crate::snapshot::{HeaderMatch, PathMatch, Pattern, QueryMatch, TextMatch};
+use crate::snapshot::{HeaderMatch, HttpRouteMatch, PathMatch, Pattern, QueryMatch, TextMatch};
 use crate::store::convert::shared;
-use crate::store::objects::HttpRouteMatch;
 use crate::syntax::path::{self, BadPath};
 
 /// Regular expressions of one route. Each may hold 64 KiB, and some more per thread once it is used.
@@ -116,7 +115,7 @@ impl Reader<'_> {
             };
             matches.push(value.map(|value| HeaderMatch { name: name.into(), value }));
         }
-        matches.into_iter().collect()
+        all(matches)
     }
 
     /// Names are case-sensitive here; of equal ones only the first counts.
@@ -137,8 +136,13 @@ impl Reader<'_> {
             };
             matches.push(value.map(|value| QueryMatch { name: shared(&param.name), value }));
         }
-        matches.into_iter().collect()
+        all(matches)
     }
+}
+
+/// `None` where one is missing. That of no matches is one allocation for all.
+fn all<T>(matches: Vec<Option<T>>) -> Option<Arc<[T]>> {
+    if matches.is_empty() { Some(Arc::default()) } else { matches.into_iter().collect() }
 }
 
 /// As paths of requests are brought to: `/%61` is `/a`. What has no normal form matches no request, and stays.
