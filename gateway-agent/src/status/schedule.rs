@@ -19,9 +19,9 @@ use std::time::Duration;
 use self::backoff::{Backoff, Chance};
 use self::copies::Copies;
 use self::entry::{Entry, FIGHT, Phase};
-use super::differences::{Difference, differences, find};
+use super::differences::{Difference, differences};
 use super::write::{Digest, Leading, Parents, Standing, is_settled, wants};
-use super::{ObjectStatus, Parent};
+use super::{ObjectStatus, Parent, StatusList};
 use crate::snapshot::ObjectName;
 
 /// Writes under way at once. A write takes the API server some 5 ms, so that 8 make more than a thousand writes a second
@@ -114,7 +114,7 @@ const MAX_KEPT: usize = 1024;
 
 #[derive(Debug)]
 pub struct Schedule {
-    desired: Arc<Vec<Arc<ObjectStatus>>>,
+    desired: StatusList,
     parents: Arc<Parents>,
     leading: Arc<Leading>,
     objects: HashMap<Target, Entry>,
@@ -164,7 +164,7 @@ fn standing(parents: &Parents, released: &[Parent], parent: &Parent, leading: &L
 impl Schedule {
     pub fn new(seed: u64) -> Self {
         Self {
-            desired: Arc::default(),
+            desired: StatusList::default(),
             parents: Arc::default(),
             leading: Arc::default(),
             objects: HashMap::new(),
@@ -182,8 +182,8 @@ impl Schedule {
         }
     }
 
-    /// Takes what is wanted now: in kind and name order, each object once.
-    pub fn desired(&mut self, now: Duration, desired: Arc<Vec<Arc<ObjectStatus>>>, parents: Arc<Parents>) {
+    /// Takes what is wanted now.
+    pub fn desired(&mut self, now: Duration, desired: StatusList, parents: Arc<Parents>) {
         let old = std::mem::replace(&mut self.desired, desired.clone());
         let is_all_affected = self.parents != parents;
         self.parents = parents;
@@ -228,7 +228,7 @@ impl Schedule {
         entry.seen = Some(seen);
         self.drop_copy(target);
         if !self.is_settled(target) {
-            let desired = find(&self.desired, target.kind, &target.name);
+            let desired = self.desired.find(target.kind, &target.name);
             if was_settled && desired.is_some_and(|desired| desired.observed_generation == generation) {
                 self.altered(now, target);
             }
@@ -273,7 +273,9 @@ impl Schedule {
         } else {
             self.outage.reset();
         }
-        let is_latest = find(&self.desired, job.target.kind, &job.target.name)
+        let is_latest = self
+            .desired
+            .find(job.target.kind, &job.target.name)
             .is_some_and(|desired| *desired == job.desired);
         // It may be gone, or gone and back, meanwhile.
         let Some(entry) = self.objects.get_mut(&job.target).filter(|entry| entry.phase == Phase::InFlight)
@@ -319,7 +321,7 @@ impl Schedule {
         let (_, target) = self.ready.pop_first()?;
         let entry = self.objects.get_mut(&target)?;
         entry.phase = Phase::Idle;
-        let desired = find(&self.desired, target.kind, &target.name)?.clone();
+        let desired = self.desired.find(target.kind, &target.name)?.clone();
         entry.phase = Phase::InFlight;
         let copy = entry.copy.take().and_then(|place| self.copies.take(place));
         self.in_flight += 1;
@@ -362,7 +364,7 @@ impl Schedule {
 impl Schedule {
     fn is_settled(&self, target: &Target) -> bool {
         let (Some(entry), Some(desired)) =
-            (self.objects.get(target), find(&self.desired, target.kind, &target.name))
+            (self.objects.get(target), self.desired.find(target.kind, &target.name))
         else {
             return false;
         };
@@ -376,7 +378,7 @@ impl Schedule {
 
     fn has_work(&self, target: &Target) -> bool {
         let (Some(entry), Some(desired)) =
-            (self.objects.get(target), find(&self.desired, target.kind, &target.name))
+            (self.objects.get(target), self.desired.find(target.kind, &target.name))
         else {
             return false;
         };

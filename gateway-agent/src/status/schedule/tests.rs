@@ -6,7 +6,6 @@ use crate::status::names::{kind, reason};
 use crate::status::write::Parents;
 use crate::status::{Condition, ParentKind, Scope, ScopeStatus};
 use crate::store::Store;
-use crate::store::objects::ParentRef;
 use crate::store::testing::with_spec;
 use crate::translate::Config;
 
@@ -27,17 +26,9 @@ fn target(route: &str) -> Target {
 /// A route that is accepted by Gateway `gw`, and says so with `message`.
 fn status(route: &str, generation: i64, message: &str) -> Arc<ObjectStatus> {
     let accepted = Condition::new(kind::ACCEPTED, true, reason::ACCEPTED, message);
-    let reference =
-        ParentRef { group: None, kind: None, namespace: None, name: "gw".into(), section: None, port: None };
-    let scope = Scope::Parent { index: 0, parent: gateway(), reference };
-    Arc::new(ObjectStatus {
-        kind: "HTTPRoute",
-        name: name(route),
-        observed_generation: generation,
-        addresses: Vec::new(),
-        attached_listener_sets: None,
-        scopes: vec![ScopeStatus::new(scope, vec![accepted])],
-    })
+    let scope = Scope::Parent { index: 0, parent: gateway(), section: None, port: None };
+    let scopes = vec![ScopeStatus::new(scope, vec![accepted])];
+    Arc::new(ObjectStatus::new("HTTPRoute", name(route), generation, scopes))
 }
 
 /// What the API server holds after `status` was written, or of a route without a status.
@@ -79,7 +70,7 @@ fn schedule(statuses: &[&Arc<ObjectStatus>]) -> Schedule {
 }
 
 fn want(schedule: &mut Schedule, now: Duration, statuses: &[&Arc<ObjectStatus>]) {
-    schedule.desired(now, Arc::new(statuses.iter().map(|status| (*status).clone()).collect()), parents(true));
+    schedule.desired(now, statuses.iter().map(|status| (*status).clone()).collect(), parents(true));
 }
 
 fn observe(schedule: &mut Schedule, now: Duration, route: &str, seen: Seen) {
@@ -281,8 +272,8 @@ fn a_gateway_that_went_to_another_class_takes_our_entry_with_it_once() {
     let mut schedule = schedule(&[&wanted]);
     observe(&mut schedule, Duration::ZERO, "r", seen(7, 1, Some(&wanted)));
     assert!(is_quiet(&mut schedule, Duration::ZERO));
-    let none = Arc::new(ObjectStatus { scopes: Vec::new(), ..(*wanted).clone() });
-    schedule.desired(SECOND, Arc::new(vec![none]), parents(false));
+    let none = Arc::new(ObjectStatus { scopes: [].into(), ..(*wanted).clone() });
+    schedule.desired(SECOND, [none].into_iter().collect(), parents(false));
     let job = schedule.next(SECOND).expect("a job");
     assert_eq!(job.standing(&gateway()), Standing::Gone);
     schedule.done(SECOND, &job, Done::Written(seen(8, 1, None)));
