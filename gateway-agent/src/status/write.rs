@@ -19,6 +19,7 @@ mod tests;
 use serde_json::Value;
 
 pub use class::plan_class;
+pub(super) use digest::Part;
 pub use digest::{Digest, is_settled};
 pub use parents::{Leading, Parents, Standing};
 

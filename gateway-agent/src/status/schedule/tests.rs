@@ -46,7 +46,7 @@ fn seen(version: u64, generation: i64, written: Option<&ObjectStatus>) -> Seen {
     let object = json!({"metadata": {"generation": generation}, "spec": {"parentRefs": [{"name": "gw"}]},
         "status": {"parents": parents}});
     let digest = Digest::new("HTTPRoute", &name("r"), &object, "c");
-    Seen { resource_version: version.to_string().into(), digest }
+    Seen { resource_version: version.to_string().as_str().into(), digest }
 }
 
 fn parents(is_ours: bool) -> Arc<Parents> {
@@ -112,6 +112,21 @@ fn the_latest_wish_is_written_and_by_one_task_at_a_time() {
     assert!(is_quiet(&mut schedule, 9 * SECOND));
     assert_eq!(schedule.counts().writes, 2);
     assert_eq!(schedule.take_delays(), [2 * SECOND]);
+}
+
+#[test]
+fn of_a_settled_object_nothing_is_kept_but_what_was_seen() {
+    let (wanted, other) = (status("r", 1, "m"), status("s", 1, "m"));
+    let mut schedule = schedule(&[&wanted, &other]);
+    observe(&mut schedule, Duration::ZERO, "r", seen(7, 1, None));
+    observe(&mut schedule, Duration::ZERO, "s", seen(8, 1, Some(&other)));
+    let job = schedule.next(Duration::ZERO).expect("a job");
+    schedule.done(SECOND, &job, Done::Written(seen(9, 1, Some(&wanted))));
+    assert!(is_quiet(&mut schedule, SECOND));
+    for route in ["r", "s"] {
+        let entry = schedule.objects.get(&target(route)).expect("an entry");
+        assert!(entry.seen.is_some() && entry.work().is_none(), "{entry:?}");
+    }
 }
 
 #[test]
@@ -291,7 +306,7 @@ fn what_is_gone_is_forgotten() {
     schedule.retain("HTTPRoute", Some("default"), |_| false);
     schedule.retain("Gateway", None, |_| false);
     assert!(is_quiet(&mut schedule, Duration::ZERO));
-    assert!(schedule.objects.is_empty());
+    assert!(schedule.objects.targets().is_empty());
 }
 
 #[test]
