@@ -6,7 +6,6 @@
 //!
 //! **Invariant:** pure.
 
-
 use serde::de::DeserializeOwned;
 use serde_json::{Map, Value};
 
