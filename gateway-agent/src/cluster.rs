@@ -60,7 +60,7 @@ use crate::api::{Kind, Object, ObjectId};
 use crate::metrics::{EventNumbers, StatusNumbers};
 use crate::provision::Wanted;
 use crate::snapshot::{ObjectName, Revision};
-use crate::status::ObjectStatus;
+use crate::status::StatusList;
 use crate::status::write::Parents;
 
 /// Which namespaces are watched.
@@ -105,7 +105,7 @@ pub enum Change {
 #[derive(Clone, Debug, Default)]
 pub struct Desired {
     /// Of every object that has a status of ours, joined with what the data paths acknowledged.
-    pub statuses: Arc<Vec<Arc<ObjectStatus>>>,
+    pub statuses: StatusList,
     /// Whose the parents are that these speak of.
     pub parents: Arc<Parents>,
     /// What is to be written for Gateways beside their status: the difference to what the store has seen.

@@ -14,7 +14,7 @@ use crate::metrics::Metrics;
 use crate::provision::Wanted;
 use crate::snapshot::{Listener, Publisher, Reader, Revision, Snapshot};
 use crate::status::write::Parents;
-use crate::status::{self, Applied, Changes, ObjectStatus};
+use crate::status::{self, Applied, Changes, StatusList};
 use crate::store::Store;
 use crate::store::objects::{ListenerSetFilter, NamespaceFilter};
 use crate::translate::{Config, Gone, Translation, Translator, Watched};
@@ -37,7 +37,7 @@ pub struct Control {
     gate: SyncGate,
     /// The version of the store that was translated last.
     translated: u64,
-    reported: Arc<Vec<Arc<ObjectStatus>>>,
+    reported: StatusList,
     /// Of what was translated last.
     parents: Arc<Parents>,
     provisions: Arc<Vec<Wanted>>,
@@ -57,7 +57,7 @@ impl Control {
             is_loaded: false,
             gate: SyncGate::default(),
             translated: 0,
-            reported: Arc::default(),
+            reported: StatusList::default(),
             parents: Arc::default(),
             provisions: Arc::default(),
         }
@@ -264,7 +264,7 @@ impl Control {
     }
 
     /// The conditions of all objects.
-    pub fn statuses(&self, proxy: &Applied, kernel: &Applied) -> Vec<Arc<ObjectStatus>> {
+    pub fn statuses(&self, proxy: &Applied, kernel: &Applied) -> StatusList {
         status::join(&self.translation().statuses, self.listeners_revision, proxy, Some(kernel))
     }
 
@@ -274,7 +274,7 @@ impl Control {
         let changes = status::changed(&self.reported, &statuses);
         // What is the same stays the same allocation, which is how a writer knows.
         if !changes.is_empty() {
-            self.reported = Arc::new(statuses);
+            self.reported = statuses;
         }
         changes
     }

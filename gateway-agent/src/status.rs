@@ -3,8 +3,10 @@
 //! **Invariant:** pure: values in, values and text out. Whoever calls writes them.
 
 mod differences;
+mod list;
 pub mod names;
 mod plan;
+mod pool;
 mod problems;
 pub mod schedule;
 mod table;
@@ -16,16 +18,16 @@ use std::fmt;
 use std::net::IpAddr;
 use std::sync::Arc;
 
-pub use differences::{find, position};
+pub use list::{StatusChanges, StatusList};
 pub use plan::{acknowledged, gateway_accepted, join, listener_set_accepted};
+pub use pool::Pool;
 pub use problems::{ObjectProblem, problems};
 pub use table::{Changes, changed, render};
 
 use crate::api::Kind;
 use crate::snapshot::{ListenerKey, ListenerName, ObjectName, Revision};
-use crate::store::objects::ParentRef;
 
-#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
+#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
 pub enum ConditionStatus {
     False,
     True,
@@ -33,7 +35,7 @@ pub enum ConditionStatus {
 }
 
 /// A Kubernetes condition without its transition time, which only the writer knows.
-#[derive(Clone, Debug, PartialEq, Eq)]
+#[derive(Clone, Debug, PartialEq, Eq, Hash)]
 pub struct Condition {
     /// As in the spec: `Accepted`, `Programmed`, `ResolvedRefs`, `Conflicted`, ...
     pub kind: &'static str,
@@ -44,14 +46,14 @@ pub struct Condition {
 }
 
 /// What a set of conditions is about, within its object.
-#[derive(Clone, Debug, PartialEq, Eq, PartialOrd, Ord)]
+#[derive(Clone, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
 pub enum Scope {
     /// The object itself.
     Object,
     /// An entry of `status.listeners`.
     Listener(String),
-    /// An entry of `status.parents`: the position in `spec.parentRefs`, the parentRef as it is there, and what it names.
-    Parent { index: usize, parent: Parent, reference: ParentRef },
+    /// An entry of `status.parents`: the position in `spec.parentRefs`, and what the parentRef there names.
+    Parent { index: usize, parent: Parent, section: Option<Arc<str>>, port: Option<i32> },
     /// An entry of a policy's `status.ancestors`.
     Ancestor { gateway: ObjectName },
 }
@@ -95,17 +97,24 @@ impl fmt::Display for Address {
     }
 }
 
-#[derive(Clone, Debug, PartialEq, Eq)]
+#[derive(Clone, Debug, PartialEq, Eq, Hash)]
 pub struct ScopeStatus {
     pub scope: Scope,
     pub conditions: Vec<Condition>,
-    /// Listeners only: routes Accepted there.
+    /// Apart, for listeners are few among scopes.
+    listener: Option<Box<ListenerFacts>>,
+}
+
+/// What there is to say of a listener beside its conditions.
+#[derive(Clone, Debug, PartialEq, Eq, Hash)]
+pub struct ListenerFacts {
+    /// Routes Accepted there.
     pub attached_routes: usize,
-    /// Listeners only: route kinds that may attach.
+    /// Route kinds that may attach.
     pub supported_kinds: Vec<&'static str>,
-    /// Listeners only: whether it could be served, the data paths permitting.
+    /// Whether it could be served, the data paths permitting.
     pub is_valid: bool,
-    /// Listeners only: the data-path entries it is part of, one per address; empty where it is not served.
+    /// The data-path entries it is part of, one per address; empty where it is not served.
     pub keys: Vec<ListenerKey>,
 }
 
@@ -117,11 +126,19 @@ pub struct ObjectStatus {
     pub name: ObjectName,
     /// `metadata.generation` that the conditions speak of; 0 in a manifest without one.
     pub observed_generation: i64,
-    /// Gateways only: `status.addresses`.
+    /// Apart, for Gateways are few among objects.
+    pub gateway: Option<Box<GatewayFacts>>,
+    /// Routes that say the same of the same Gateway share theirs.
+    pub scopes: Arc<[ScopeStatus]>,
+}
+
+/// What there is to say of a Gateway beside its conditions.
+#[derive(Clone, Debug, Default, PartialEq, Eq)]
+pub struct GatewayFacts {
+    /// `status.addresses`.
     pub addresses: Vec<Address>,
-    /// Gateways only: `status.attachedListenerSets`.
-    pub attached_listener_sets: Option<usize>,
-    pub scopes: Vec<ScopeStatus>,
+    /// `status.attachedListenerSets`.
+    pub attached_listener_sets: usize,
 }
 
 /// How one listener is served by one data path.
@@ -170,6 +187,26 @@ impl Condition {
 }
 
 impl ObjectStatus {
+    /// Of an object that is no Gateway.
+    pub fn new(
+        kind: &'static str,
+        name: ObjectName,
+        observed_generation: i64,
+        scopes: Vec<ScopeStatus>,
+    ) -> Self {
+        Self { kind, name, observed_generation, gateway: None, scopes: scopes.into() }
+    }
+
+    /// Empty for what is no Gateway.
+    pub fn addresses(&self) -> &[Address] {
+        self.gateway.as_ref().map_or(&[], |gateway| &gateway.addresses)
+    }
+
+    /// `None` for what is no Gateway.
+    pub fn attached_listener_sets(&self) -> Option<usize> {
+        self.gateway.as_ref().map(|gateway| gateway.attached_listener_sets)
+    }
+
     /// What to say of an object without scopes.
     pub(crate) fn unattached(&self) -> &'static str {
         if self.kind == Kind::BackendTlsPolicy.as_str() {
@@ -181,15 +218,18 @@ impl ObjectStatus {
 }
 
 impl ScopeStatus {
+    /// Of anything but a listener.
     pub const fn new(scope: Scope, conditions: Vec<Condition>) -> Self {
-        Self {
-            scope,
-            conditions,
-            attached_routes: 0,
-            supported_kinds: Vec::new(),
-            is_valid: true,
-            keys: Vec::new(),
-        }
+        Self { scope, conditions, listener: None }
+    }
+
+    pub fn of_listener(section: String, conditions: Vec<Condition>, facts: ListenerFacts) -> Self {
+        Self { scope: Scope::Listener(section), conditions, listener: Some(Box::new(facts)) }
+    }
+
+    /// `None` for anything but a listener.
+    pub fn listener(&self) -> Option<&ListenerFacts> {
+        self.listener.as_deref()
     }
 
     pub fn condition(&self, kind: &str) -> Option<&Condition> {

@@ -51,15 +51,15 @@ pub use self::parameters::tables as parameters_tables;
 pub use self::translator::{Gone, Translator, Work};
 use crate::provision::Wanted;
 use crate::snapshot::Listener;
-use crate::status::ObjectStatus;
+use crate::status::StatusList;
 use crate::store::Store;
 
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct Translation {
     /// In key order, no key twice.
     pub listeners: Arc<[Arc<Listener>]>,
-    /// One per object that has a status of ours, in kind, namespace, name order.
-    pub statuses: Vec<Arc<ObjectStatus>>,
+    /// One per object that has a status of ours.
+    pub statuses: StatusList,
     /// What is to be written for Gateways beside their status: the difference to what is stored.
     pub provisions: Vec<Wanted>,
 }

@@ -46,7 +46,7 @@ fn outcome(dir: &Path) -> String {
     let snapshot = Snapshot { revision: Revision(1), listeners: translation.listeners };
     let listeners = snapshot.listeners.iter().map(|listener| (listener.key, Served::By("bind"))).collect();
     let proxy = Applied { revision: Revision(1), listeners };
-    text.push_str(&render(&join(&translation.statuses, snapshot.revision, &proxy, None)));
+    text.push_str(&render(join(&translation.statuses, snapshot.revision, &proxy, None).iter()));
     text.push('\n');
     text.push_str(&snapshot_text(&snapshot_view(&snapshot, &proxy, None)));
     text

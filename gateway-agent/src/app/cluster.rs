@@ -171,7 +171,7 @@ impl Running {
         let desired = control.desired();
         self.desired.send_if_modified(|last| {
             let is_new = last.revision != desired.revision
-                || !Arc::ptr_eq(&last.statuses, &desired.statuses)
+                || !last.statuses.is_same(&desired.statuses)
                 || !Arc::ptr_eq(&last.parents, &desired.parents)
                 || !Arc::ptr_eq(&last.provisions, &desired.provisions);
             if is_new {

@@ -25,7 +25,7 @@ use crate::api::{Kind, ObjectId};
 use crate::metrics::EventNumbers;
 use crate::status::names::{kind, reason};
 use crate::status::write::{Leading, Parents, Standing};
-use crate::status::{ConditionStatus, ObjectStatus, Scope};
+use crate::status::{ConditionStatus, ObjectStatus, Scope, StatusList};
 
 /// Events that wait to be sent. More at once are a disaster that the first of them describe.
 const QUEUE: usize = 128;
@@ -108,18 +108,18 @@ impl Events {
     }
 
     /// What the conditions of Gateways and ListenerSets of ours say, where this replica writes.
-    pub(super) fn conditions(&self, statuses: &[Arc<ObjectStatus>], parents: &Parents, leading: &Leading) {
-        let kinds = [(Kind::Gateway, "Gateway"), (Kind::ListenerSet, "ListenerSet")];
-        for status in statuses {
-            let Some((kind, _)) = kinds.iter().find(|(_, name)| *name == status.kind) else { continue };
-            if parents.standing_of(status, leading) == Standing::Ours {
-                self.object(*kind, status);
+    pub(super) fn conditions(&self, statuses: &StatusList, parents: &Parents, leading: &Leading) {
+        for kind in [Kind::Gateway, Kind::ListenerSet] {
+            for status in statuses.of_kind(kind.as_str()) {
+                if parents.standing_of(status, leading) == Standing::Ours {
+                    self.object(kind, status);
+                }
             }
         }
     }
 
     fn object(&self, object: Kind, status: &ObjectStatus) {
-        for scope in &status.scopes {
+        for scope in status.scopes.iter() {
             for condition in &scope.conditions {
                 let is_told = condition.kind == kind::ACCEPTED && REASONS.contains(&condition.reason);
                 if is_told && condition.status == ConditionStatus::False {

@@ -8,7 +8,9 @@ mod tests;
 use std::sync::Arc;
 
 use super::names::{kind, reason};
-use super::{Applied, Condition, ConditionStatus, ObjectStatus, ParentKind, Scope, ScopeStatus, Served};
+use super::{
+    Applied, Condition, ConditionStatus, ObjectStatus, ParentKind, Scope, ScopeStatus, Served, StatusList,
+};
 use crate::snapshot::{ListenerKey, Revision};
 
 /// How the proxy says that it keeps a port closed, so that the kernel refuses clients. That is in force as configured.
@@ -24,19 +26,22 @@ pub fn acknowledged(revision: Revision, proxy: &Applied, kernel: Option<&Applied
 /// snapshot of `revision`, which was published with these statuses. A port that cannot be had takes Accepted back, as
 /// the spec wants it.
 pub fn join(
-    statuses: &[Arc<ObjectStatus>],
+    statuses: &StatusList,
     revision: Revision,
     proxy: &Applied,
     kernel: Option<&Applied>,
-) -> Vec<Arc<ObjectStatus>> {
+) -> StatusList {
     let is_current = acknowledged(revision, proxy, kernel);
     let view = DataPaths { is_current, proxy, kernel };
+    // Routes and policies, which are many, owe nothing to the data paths.
+    let parents = PARENTS.into_iter().flat_map(|kind| statuses.of_kind(kind));
     let join = |status: &Arc<ObjectStatus>| {
-        // Routes and policies owe nothing to the data paths. Nor is more looked at of these, which are many.
-        let is_parent = PARENTS.contains(&status.kind);
-        if is_parent { Arc::new(join_one(status, &view)) } else { status.clone() }
+        ((status.kind, status.name.clone()), Some(Arc::new(join_one(status, &view))))
     };
-    statuses.iter().map(join).collect()
+    let changes = parents.map(join).collect();
+    let mut joined = statuses.clone();
+    joined.apply(changes);
+    joined
 }
 
 const PARENTS: [&str; 2] = [ParentKind::Gateway.as_str(), ParentKind::ListenerSet.as_str()];
@@ -50,25 +55,25 @@ struct DataPaths<'a> {
 
 fn join_one(status: &ObjectStatus, paths: &DataPaths<'_>) -> ObjectStatus {
     let is_set = status.kind == ParentKind::ListenerSet.as_str();
-    let mut joined = status.clone();
+    let mut scopes = status.scopes.to_vec();
     let mut listeners = Vec::new();
     let is_gateway_accepted =
-        joined.scopes.iter().filter(|scope| scope.scope == Scope::Object).all(|scope| !is_refused(scope));
-    for scope in &mut joined.scopes {
+        scopes.iter().filter(|scope| scope.scope == Scope::Object).all(|scope| !is_refused(scope));
+    for scope in &mut scopes {
         if let Scope::Listener(section) = &scope.scope {
             let section = section.clone();
             join_listener(scope, is_gateway_accepted, is_set, paths);
             listeners.push((section, scope.clone()));
         }
     }
-    for scope in &mut joined.scopes {
+    for scope in &mut scopes {
         if scope.scope == Scope::Object {
             if is_set { join_set(scope, &listeners) } else { join_gateway(scope, &listeners) }
         }
         let position = |condition: &Condition| kind::ORDER.iter().position(|kind| *kind == condition.kind);
         scope.conditions.sort_by_key(|condition| position(condition).unwrap_or(kind::ORDER.len()));
     }
-    joined
+    ObjectStatus { scopes: scopes.into(), ..status.clone() }
 }
 
 fn is_false(scope: &ScopeStatus, kind: &str) -> bool {
@@ -98,7 +103,8 @@ fn join_listener(scope: &mut ScopeStatus, is_gateway_accepted: bool, is_set: boo
     if scope.condition(kind::PROGRAMMED).is_some() {
         return;
     }
-    if scope.keys.is_empty() {
+    let keys = scope.listener().map_or_else(Vec::new, |facts| facts.keys.clone());
+    if keys.is_empty() {
         let why = if is_gateway_accepted {
             "the Gateway has no usable address"
         } else {
@@ -109,8 +115,8 @@ fn join_listener(scope: &mut ScopeStatus, is_gateway_accepted: bool, is_set: boo
     }
     let mut served = Vec::new();
     let mut is_pending = false;
-    for key in &scope.keys {
-        match serving(*key, paths) {
+    for key in keys {
+        match serving(key, paths) {
             Serving::By(text) => served.push(format!("{key} {text}")),
             Serving::Pending => is_pending = true,
             Serving::Failed { reason: failure, message } => {
@@ -119,7 +125,9 @@ fn join_listener(scope: &mut ScopeStatus, is_gateway_accepted: bool, is_set: boo
                     let refused =
                         Condition::new(kind::ACCEPTED, false, reason::PORT_UNAVAILABLE, message.clone());
                     scope.set(refused);
-                    scope.is_valid = false;
+                    if let Some(facts) = &mut scope.listener {
+                        facts.is_valid = false;
+                    }
                     if is_set {
                         reason = reason::PORT_UNAVAILABLE;
                     }
@@ -209,7 +217,7 @@ fn join_set(scope: &mut ScopeStatus, listeners: &[(String, ScopeStatus)]) {
     let sections = |wanted: &dyn Fn(&ScopeStatus) -> bool| -> Vec<&str> {
         listeners.iter().filter(|(_, scope)| wanted(scope)).map(|(section, _)| section.as_str()).collect()
     };
-    let invalid = sections(&|listener| !listener.is_valid);
+    let invalid = sections(&|listener| listener.listener().is_some_and(|facts| !facts.is_valid));
     scope.set(listener_set_accepted(listeners.len(), &invalid));
     if scope.condition(kind::PROGRAMMED).is_some() {
         return;

@@ -1,10 +1,8 @@
 //! What is wrong with objects, as findings for `gateway-agent check`: without a data path nothing is Programmed, and
 //! that is no fault of the manifests.
 
-use std::sync::Arc;
-
 use super::names::{kind, reason};
-use super::{Condition, ConditionStatus, ObjectStatus, Scope};
+use super::{Condition, ConditionStatus, ObjectStatus, Scope, StatusList};
 use crate::api::Kind;
 use crate::snapshot::ObjectName;
 
@@ -21,7 +19,7 @@ pub struct ObjectProblem {
 }
 
 /// What the conditions that `translate` made complain about.
-pub fn problems(statuses: &[Arc<ObjectStatus>]) -> Vec<ObjectProblem> {
+pub fn problems(statuses: &StatusList) -> Vec<ObjectProblem> {
     statuses.iter().flat_map(|status| problems_of(status)).collect()
 }
 
@@ -40,7 +38,7 @@ fn problems_of(status: &ObjectStatus) -> Vec<ObjectProblem> {
     }
     let mut found: Vec<ObjectProblem> = Vec::new();
     let mut n_listeners = 0;
-    for scope in &status.scopes {
+    for scope in status.scopes.iter() {
         let field = match &scope.scope {
             Scope::Object => String::new(),
             Scope::Listener(_) => {

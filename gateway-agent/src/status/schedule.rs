@@ -9,19 +9,23 @@
 mod backoff;
 mod copies;
 mod entry;
+mod objects;
 #[cfg(test)]
 mod tests;
+mod version;
 
-use std::collections::{BTreeMap, BTreeSet, HashMap};
+use std::collections::{BTreeMap, BTreeSet};
 use std::sync::Arc;
 use std::time::Duration;
 
 use self::backoff::{Backoff, Chance};
 use self::copies::Copies;
 use self::entry::{Entry, FIGHT, Phase};
-use super::differences::{Difference, differences, find};
-use super::write::{Digest, Leading, Parents, Standing, is_settled, wants};
-use super::{ObjectStatus, Parent};
+use self::objects::Objects;
+pub use self::version::ResourceVersion;
+use super::differences::{Difference, differences};
+use super::write::{Digest, Leading, Parents, Part, Standing, is_settled, wants};
+use super::{ObjectStatus, Parent, Pool, StatusList};
 use crate::snapshot::ObjectName;
 
 /// Writes under way at once. A write takes the API server some 5 ms, so that 8 make more than a thousand writes a second
@@ -44,7 +48,7 @@ pub struct Target {
 /// What the API server was seen to hold of an object.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Seen {
-    pub resource_version: Box<str>,
+    pub resource_version: ResourceVersion,
     pub digest: Digest,
 }
 
@@ -114,10 +118,12 @@ const MAX_KEPT: usize = 1024;
 
 #[derive(Debug)]
 pub struct Schedule {
-    desired: Arc<Vec<Arc<ObjectStatus>>>,
+    desired: StatusList,
     parents: Arc<Parents>,
     leading: Arc<Leading>,
-    objects: HashMap<Target, Entry>,
+    objects: Objects,
+    /// What digests are of.
+    parts: Pool<Part>,
     /// In the order in which they became ready.
     ready: BTreeMap<u64, Target>,
     next_ready: u64,
@@ -164,10 +170,11 @@ fn standing(parents: &Parents, released: &[Parent], parent: &Parent, leading: &L
 impl Schedule {
     pub fn new(seed: u64) -> Self {
         Self {
-            desired: Arc::default(),
+            desired: StatusList::default(),
             parents: Arc::default(),
             leading: Arc::default(),
-            objects: HashMap::new(),
+            objects: Objects::default(),
+            parts: Pool::default(),
             ready: BTreeMap::new(),
             next_ready: 0,
             timers: BTreeSet::new(),
@@ -182,8 +189,8 @@ impl Schedule {
         }
     }
 
-    /// Takes what is wanted now: in kind and name order, each object once.
-    pub fn desired(&mut self, now: Duration, desired: Arc<Vec<Arc<ObjectStatus>>>, parents: Arc<Parents>) {
+    /// Takes what is wanted now.
+    pub fn desired(&mut self, now: Duration, desired: StatusList, parents: Arc<Parents>) {
         let old = std::mem::replace(&mut self.desired, desired.clone());
         let is_all_affected = self.parents != parents;
         self.parents = parents;
@@ -193,10 +200,10 @@ impl Schedule {
                 Difference::Updated { old, new } => {
                     let target = Target::of(new);
                     let released = old.map_or_else(Vec::new, |old| self.parents.released_by(old, new));
-                    let entry = self.objects.entry(target.clone()).or_default();
-                    entry.accepted = None;
-                    entry.released.extend(released);
-                    entry.unsettled_since.get_or_insert(now);
+                    let work = self.objects.entry(&target).work_mut();
+                    work.accepted = None;
+                    work.released.extend(released);
+                    work.unsettled_since.get_or_insert(now);
                     self.consider(now, &target);
                 }
             }
@@ -216,25 +223,34 @@ impl Schedule {
     }
 
     /// Takes what the watch delivered. `copy` gives the object as JSON; it is kept while it may spare a read.
-    pub fn observed(&mut self, now: Duration, target: &Target, seen: Seen, copy: impl FnOnce() -> Box<[u8]>) {
+    pub fn observed(
+        &mut self,
+        now: Duration,
+        target: &Target,
+        mut seen: Seen,
+        copy: impl FnOnce() -> Box<[u8]>,
+    ) {
         let was_settled = self.is_settled(target);
-        let entry = self.objects.entry(target.clone()).or_default();
+        let entry = self.objects.entry(target);
         // The watch may be behind what a write answered.
         if entry.seen.as_ref().is_some_and(|known| *known == seen || known.is_newer_than(&seen)) {
             return;
         }
         let generation = seen.digest.generation;
-        entry.released.retain(|parent| seen.digest.has_entry_of(parent));
+        if !entry.released().is_empty() {
+            entry.work_mut().released.retain(|parent| seen.digest.has_entry_of(parent));
+        }
+        seen.digest.share(&mut self.parts);
         entry.seen = Some(seen);
         self.drop_copy(target);
         if !self.is_settled(target) {
-            let desired = find(&self.desired, target.kind, &target.name);
+            let desired = self.desired.find(target.kind, &target.name);
             if was_settled && desired.is_some_and(|desired| desired.observed_generation == generation) {
                 self.altered(now, target);
             }
             let place = self.copies.put(copy());
             if let Some(entry) = self.objects.get_mut(target) {
-                entry.copy = place;
+                entry.work_mut().copy = place;
             }
         }
         self.consider(now, target);
@@ -249,17 +265,19 @@ impl Schedule {
 
     /// After a full list: every other object of that kind and namespace is gone.
     pub fn retain(&mut self, kind: &str, namespace: Option<&str>, is_listed: impl Fn(&ObjectName) -> bool) {
-        let is_gone = |target: &&Target| {
+        let is_gone = |target: &Target| {
             let is_meant = namespace.is_none_or(|namespace| namespace == &*target.name.namespace);
             target.kind == kind && is_meant && !is_listed(&target.name)
         };
-        let gone: Vec<Target> = self.objects.keys().filter(is_gone).cloned().collect();
-        for target in &gone {
-            self.forget(target);
+        for target in self.objects.targets().into_iter().filter(is_gone) {
+            self.forget(&target);
         }
     }
 
-    pub fn done(&mut self, now: Duration, job: &Job, done: Done) {
+    pub fn done(&mut self, now: Duration, job: &Job, mut done: Done) {
+        if let Done::Same(seen) | Done::Written(seen) | Done::Outdated(seen) = &mut done {
+            seen.digest.share(&mut self.parts);
+        }
         self.in_flight = self.in_flight.saturating_sub(1);
         match &done {
             Done::Written(_) => self.counts.writes += 1,
@@ -273,23 +291,29 @@ impl Schedule {
         } else {
             self.outage.reset();
         }
-        let is_latest = find(&self.desired, job.target.kind, &job.target.name)
+        let is_latest = self
+            .desired
+            .find(job.target.kind, &job.target.name)
             .is_some_and(|desired| *desired == job.desired);
         // It may be gone, or gone and back, meanwhile.
-        let Some(entry) = self.objects.get_mut(&job.target).filter(|entry| entry.phase == Phase::InFlight)
+        let Some(entry) = self.objects.get_mut(&job.target).filter(|entry| entry.phase() == Phase::InFlight)
         else {
             return;
         };
-        entry.phase = Phase::Idle;
+        entry.work_mut().phase = Phase::Idle;
         let mut wait = |entry: &mut Entry, bounds| {
-            entry.not_before = now + entry.failures.next(bounds, &mut self.chance);
+            entry.not_before = now + entry.work_mut().failures.next(bounds, &mut self.chance);
+        };
+        let lacks_room = |digest: &Digest, released: &[Parent]| {
+            let standing = |parent: &Parent| standing(&self.parents, released, parent, &self.leading);
+            is_latest && !is_settled(digest, &job.desired, &standing)
         };
         match done {
-            Done::Same(seen) => entry.settle(seen, job, is_latest),
+            Done::Same(seen) => entry.settle(seen, job, lacks_room),
             Done::Written(seen) => {
-                entry.settle(seen, job, is_latest);
+                entry.settle(seen, job, lacks_room);
                 entry.not_before = now + SPACING;
-                if let Some(since) = entry.unsettled_since.take_if(|_| is_latest)
+                if let Some(since) = entry.work_mut().unsettled_since.take_if(|_| is_latest)
                     && self.delays.len() < MAX_KEPT
                 {
                     self.delays.push(now.saturating_sub(since));
@@ -318,13 +342,14 @@ impl Schedule {
         }
         let (_, target) = self.ready.pop_first()?;
         let entry = self.objects.get_mut(&target)?;
-        entry.phase = Phase::Idle;
-        let desired = find(&self.desired, target.kind, &target.name)?.clone();
-        entry.phase = Phase::InFlight;
-        let copy = entry.copy.take().and_then(|place| self.copies.take(place));
+        let work = entry.work_mut();
+        work.phase = Phase::Idle;
+        let desired = self.desired.find(target.kind, &target.name)?.clone();
+        work.phase = Phase::InFlight;
+        let copy = work.copy.take().and_then(|place| self.copies.take(place));
         self.in_flight += 1;
         let (parents, leading, released) =
-            (self.parents.clone(), self.leading.clone(), entry.released.clone());
+            (self.parents.clone(), self.leading.clone(), work.released.clone());
         Some(Job { target, desired, copy, parents, leading, released })
     }
 
@@ -362,7 +387,7 @@ impl Schedule {
 impl Schedule {
     fn is_settled(&self, target: &Target) -> bool {
         let (Some(entry), Some(desired)) =
-            (self.objects.get(target), find(&self.desired, target.kind, &target.name))
+            (self.objects.get(target), self.desired.find(target.kind, &target.name))
         else {
             return false;
         };
@@ -370,13 +395,13 @@ impl Schedule {
     }
 
     fn says_all(&self, entry: &Entry, seen: &Seen, desired: &ObjectStatus) -> bool {
-        let standing = |parent: &Parent| standing(&self.parents, &entry.released, parent, &self.leading);
-        entry.accepted.as_ref() == Some(&seen.digest) || is_settled(&seen.digest, desired, &standing)
+        let standing = |parent: &Parent| standing(&self.parents, entry.released(), parent, &self.leading);
+        entry.has_accepted(&seen.digest) || is_settled(&seen.digest, desired, &standing)
     }
 
     fn has_work(&self, target: &Target) -> bool {
         let (Some(entry), Some(desired)) =
-            (self.objects.get(target), find(&self.desired, target.kind, &target.name))
+            (self.objects.get(target), self.desired.find(target.kind, &target.name))
         else {
             return false;
         };
@@ -394,14 +419,14 @@ impl Schedule {
         let has_work = self.has_work(target);
         let is_settled = self.is_settled(target);
         let Some(entry) = self.objects.get_mut(target) else { return };
-        if entry.phase == Phase::InFlight {
+        if entry.phase() == Phase::InFlight {
             return;
         }
         if has_work {
-            entry.unsettled_since.get_or_insert(now);
+            entry.work_mut().unsettled_since.get_or_insert(now);
             let due = entry.not_before;
-            if entry.phase == Phase::Waiting(due) && due > now
-                || due <= now && matches!(entry.phase, Phase::Ready(_))
+            if entry.phase() == Phase::Waiting(due) && due > now
+                || due <= now && matches!(entry.phase(), Phase::Ready(_))
             {
                 return;
             }
@@ -414,29 +439,33 @@ impl Schedule {
             }
         } else {
             if is_settled {
-                entry.unsettled_since = None;
+                entry.settled();
                 self.drop_copy(target);
             }
             self.unqueue(target);
+            if let Some(entry) = self.objects.get_mut(target) {
+                entry.tidy(now);
+            }
         }
     }
 
     /// After a change of whose the parents are.
     fn consider_all(&mut self, now: Duration) {
-        for entry in self.objects.values_mut() {
-            entry.accepted = None;
-        }
-        let targets: Vec<Target> = self.objects.keys().cloned().collect();
-        for target in &targets {
-            self.consider(now, target);
+        for target in self.objects.targets() {
+            if let Some(entry) = self.objects.get_mut(&target) {
+                entry.forget_accepted();
+            }
+            self.consider(now, &target);
         }
     }
 
     fn altered(&mut self, now: Duration, target: &Target) {
         let Some(entry) = self.objects.get_mut(target) else { return };
-        entry.not_before = entry.not_before.max(entry.fight.altered(now));
+        let fight = &mut entry.work_mut().fight;
+        let (until, is_fight) = (fight.altered(now), fight.alterations == FIGHT);
+        entry.not_before = entry.not_before.max(until);
         self.counts.alterations += 1;
-        if entry.fight.alterations == FIGHT {
+        if is_fight {
             self.counts.fights += 1;
             if self.fights.len() < MAX_KEPT {
                 self.fights.push(target.clone());
@@ -452,22 +481,22 @@ impl Schedule {
 
     fn unqueue(&mut self, target: &Target) {
         let Some(entry) = self.objects.get_mut(target) else { return };
-        match entry.phase {
+        match entry.phase() {
             Phase::Idle | Phase::InFlight => return,
             Phase::Ready(place) => drop(self.ready.remove(&place)),
             Phase::Waiting(due) => drop(self.timers.remove(&(due, target.clone()))),
         }
-        entry.phase = Phase::Idle;
+        entry.work_mut().phase = Phase::Idle;
     }
 
     fn set_phase(&mut self, target: &Target, phase: Phase) {
         if let Some(entry) = self.objects.get_mut(target) {
-            entry.phase = phase;
+            entry.work_mut().phase = phase;
         }
     }
 
     fn drop_copy(&mut self, target: &Target) {
-        let place = self.objects.get_mut(target).and_then(|entry| entry.copy.take());
+        let place = self.objects.get_mut(target).and_then(Entry::take_copy);
         drop(place.and_then(|place| self.copies.take(place)));
     }
 }

@@ -7,7 +7,7 @@ use std::sync::Arc;
 
 use super::differences::{Difference, differences};
 use super::names::kind;
-use super::{Condition, ConditionStatus, ObjectStatus, ParentKind, Scope, ScopeStatus};
+use super::{Condition, ConditionStatus, ObjectStatus, ParentKind, Scope, ScopeStatus, StatusList};
 use crate::snapshot::ObjectName;
 
 const HEADER: [&str; COLUMNS] =
@@ -39,8 +39,8 @@ impl Changes {
     }
 }
 
-/// What a reader who has seen `old` has to be shown of `new`. Both are in kind and name order.
-pub fn changed(old: &[Arc<ObjectStatus>], new: &[Arc<ObjectStatus>]) -> Changes {
+/// What a reader who has seen `old` has to be shown of `new`.
+pub fn changed(old: &StatusList, new: &StatusList) -> Changes {
     let mut changes = Changes::default();
     for difference in differences(old, new) {
         match difference {
@@ -53,7 +53,7 @@ pub fn changed(old: &[Arc<ObjectStatus>], new: &[Arc<ObjectStatus>]) -> Changes 
 
 /// One line per condition, columns aligned, ending in a line feed. What a line shares with the one above is left out, and
 /// so is Conflicted=False, which says nothing.
-pub fn render(statuses: &[Arc<ObjectStatus>]) -> String {
+pub fn render<'a>(statuses: impl IntoIterator<Item = &'a Arc<ObjectStatus>>) -> String {
     let mut rows = vec![HEADER.map(String::from)];
     for status in statuses {
         rows.extend(object_rows(status));
@@ -88,10 +88,10 @@ fn object_rows(status: &ObjectStatus) -> Vec<Row> {
         let message = status.unattached().to_owned();
         push("-".into(), ["-".into(), "-".into(), "-".into(), message]);
     }
-    for scope in &status.scopes {
+    for scope in status.scopes.iter() {
         let mut title = scope_title(scope);
-        if scope.scope == Scope::Object && !status.addresses.is_empty() {
-            let addresses: Vec<String> = status.addresses.iter().map(ToString::to_string).collect();
+        if scope.scope == Scope::Object && !status.addresses().is_empty() {
+            let addresses: Vec<String> = status.addresses().iter().map(ToString::to_string).collect();
             push("addresses".into(), ["-".into(), "-".into(), "-".into(), addresses.join(", ")]);
         }
         let is_worth_a_line = |condition: &&Condition| {
@@ -115,19 +115,19 @@ fn object_rows(status: &ObjectStatus) -> Vec<Row> {
 fn scope_title(scope: &ScopeStatus) -> String {
     match &scope.scope {
         Scope::Object => "-".into(),
-        Scope::Listener(section) => match scope.attached_routes {
+        Scope::Listener(section) => match scope.listener().map_or(0, |facts| facts.attached_routes) {
             1 => format!("{section} (1 route)"),
             n => format!("{section} ({n} routes)"),
         },
-        Scope::Parent { parent, reference, .. } => {
+        Scope::Parent { parent, section, port, .. } => {
             let mut title = match parent.kind {
                 ParentKind::Gateway => parent.name.to_string(),
                 ParentKind::ListenerSet => format!("ListenerSet {}", parent.name),
             };
-            if let Some(section) = &reference.section {
+            if let Some(section) = section {
                 title.push_str(&format!("/{section}"));
             }
-            if let Some(port) = reference.port {
+            if let Some(port) = port {
                 title.push_str(&format!(":{port}"));
             }
             title

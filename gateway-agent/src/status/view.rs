@@ -83,14 +83,14 @@ impl From<&ObjectStatus> for ObjectView {
             namespace: status.name.namespace.to_string(),
             name: status.name.name.to_string(),
             observed_generation: status.observed_generation,
-            addresses: status.addresses.iter().map(ToString::to_string).collect(),
-            attached_listener_sets: status.attached_listener_sets,
+            addresses: status.addresses().iter().map(ToString::to_string).collect(),
+            attached_listener_sets: status.attached_listener_sets(),
             conditions: Vec::new(),
             listeners: Vec::new(),
             parents: Vec::new(),
             ancestors: Vec::new(),
         };
-        for scope in &status.scopes {
+        for scope in status.scopes.iter() {
             view.add(scope);
         }
         view
@@ -104,17 +104,24 @@ impl ObjectView {
             Scope::Object => self.conditions = conditions,
             Scope::Listener(name) => self.listeners.push(ListenerView {
                 name: name.clone(),
-                attached_routes: scope.attached_routes,
-                supported_kinds: scope.supported_kinds.clone(),
-                entries: scope.keys.iter().map(ToString::to_string).collect(),
+                attached_routes: scope.listener().map_or(0, |facts| facts.attached_routes),
+                supported_kinds: scope
+                    .listener()
+                    .map_or_else(Vec::new, |facts| facts.supported_kinds.clone()),
+                entries: scope
+                    .listener()
+                    .into_iter()
+                    .flat_map(|facts| &facts.keys)
+                    .map(ToString::to_string)
+                    .collect(),
                 conditions,
             }),
-            Scope::Parent { index: _, parent, reference } => self.parents.push(ParentView {
+            Scope::Parent { index: _, parent, section, port } => self.parents.push(ParentView {
                 kind: parent.kind.as_str(),
                 namespace: parent.name.namespace.to_string(),
                 name: parent.name.name.to_string(),
-                section_name: reference.section.as_deref().map(str::to_owned),
-                port: reference.port,
+                section_name: section.as_deref().map(str::to_owned),
+                port: *port,
                 conditions,
             }),
             Scope::Ancestor { gateway } => self.ancestors.push(AncestorView {

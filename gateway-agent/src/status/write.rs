@@ -19,6 +19,7 @@ mod tests;
 use serde_json::Value;
 
 pub use class::plan_class;
+pub(super) use digest::Part;
 pub use digest::{Digest, is_settled};
 pub use parents::{Leading, Parents, Standing};
 
@@ -161,11 +162,11 @@ impl<'a> WantedObject<'a> {
     fn of(status: &'a ObjectStatus) -> Self {
         let mut wanted = Self {
             conditions: &[],
-            addresses: &status.addresses,
-            attached_listener_sets: status.attached_listener_sets,
+            addresses: status.addresses(),
+            attached_listener_sets: status.attached_listener_sets(),
             listeners: Vec::new(),
         };
-        for scope in &status.scopes {
+        for scope in status.scopes.iter() {
             match &scope.scope {
                 Scope::Object => wanted.conditions = &scope.conditions,
                 Scope::Listener(name) => wanted.listeners.push((name, scope)),

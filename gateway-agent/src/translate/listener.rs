@@ -21,7 +21,7 @@ use crate::provision::AddressProvider;
 use crate::provision::targets::PortKey;
 use crate::snapshot::{ListenerKey, ListenerName, Provenance, ProxySources, RouteKind, TlsTerms, Transport};
 use crate::status::names::{kind, reason};
-use crate::status::{Condition, Scope, ScopeStatus};
+use crate::status::{Condition, ListenerFacts, ScopeStatus};
 use crate::store::Store;
 use crate::store::objects::{
     GATEWAY_GROUP, LabelRequirement, ListenerProtocol, ListenerSpec, NamespaceFilter,
@@ -84,14 +84,13 @@ impl ListenerPlan {
     }
 
     pub(super) fn status(&self, attached_routes: usize) -> ScopeStatus {
-        ScopeStatus {
-            scope: Scope::Listener(self.name.section.to_string()),
-            conditions: self.conditions(),
+        let facts = ListenerFacts {
             attached_routes,
             supported_kinds: self.kinds.iter().map(|kind| kind.as_str()).collect(),
             is_valid: self.is_valid(),
             keys: self.keys.clone(),
-        }
+        };
+        ScopeStatus::of_listener(self.name.section.to_string(), self.conditions(), facts)
     }
 
     fn conditions(&self) -> Vec<Condition> {

@@ -248,13 +248,7 @@ impl PolicyPlan {
         let scopes = gateways.iter().take(MAX_ANCESTORS).map(|gateway| {
             ScopeStatus::new(Scope::Ancestor { gateway: gateway.clone() }, conditions.to_vec())
         });
-        ObjectStatus {
-            kind: KIND,
-            name: self.policy.meta.name.clone(),
-            observed_generation: self.policy.meta.generation,
-            addresses: Vec::new(),
-            attached_listener_sets: None,
-            scopes: scopes.collect(),
-        }
+        let meta = &self.policy.meta;
+        ObjectStatus::new(KIND, meta.name.clone(), meta.generation, scopes.collect())
     }
 }

@@ -92,17 +92,12 @@ pub(super) fn attach(
                 }
             },
         };
-        let scope = Scope::Parent { index, parent, reference: (**reference).clone() };
+        let (section, port) = (reference.section.clone(), reference.port);
+        let scope = Scope::Parent { index, parent, section, port };
         scopes.push(ScopeStatus::new(scope, conditions::parent(&accepted, verdict)));
     }
-    let status = ObjectStatus {
-        kind: route.kind.as_str(),
-        name: route.meta.name.clone(),
-        observed_generation: route.meta.generation,
-        addresses: Vec::new(),
-        attached_listener_sets: None,
-        scopes,
-    };
+    let meta = route.meta;
+    let status = ObjectStatus::new(route.kind.as_str(), meta.name.clone(), meta.generation, scopes);
     (status, attachments.into())
 }
 

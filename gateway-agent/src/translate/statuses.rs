@@ -1,112 +1,69 @@
-//! The statuses of all objects, in order, and how changes get into the list of them.
-//!
-//! One among thousands is put in its place: whoever goes through all of them touches each allocation.
+//! What changes of the statuses of all objects, and how it gets into the list of them.
 
-use std::collections::BTreeMap;
 use std::sync::Arc;
 
 use crate::snapshot::ObjectName;
-use crate::status::{ObjectStatus, find, position};
-
-type Key = (&'static str, ObjectName);
+use crate::status::{ObjectStatus, Pool, ScopeStatus, StatusChanges, StatusList};
 
 /// What the next [`Statuses::apply`] changes.
 #[derive(Debug, Default)]
 pub(super) struct Statuses {
-    /// `None`: the object has none of ours any more.
-    pending: BTreeMap<Key, Option<Arc<ObjectStatus>>>,
+    pending: StatusChanges,
+    /// What is said in the list.
+    scopes: Pool<ScopeStatus>,
     /// Grows for ever.
     n_changed: u64,
 }
-
-/// From so many on the list is made anew: each one that comes or goes moves all that are behind it.
-const MANY: usize = 32;
 
 impl Statuses {
     pub(super) const fn n_changed(&self) -> u64 {
         self.n_changed
     }
 
-    /// `list`: as it is now, in kind and name order.
-    pub(super) fn set(&mut self, list: &[Arc<ObjectStatus>], status: ObjectStatus) {
-        let key = (status.kind, status.name.clone());
-        if self.known(list, &key).is_none_or(|known| **known != status) {
-            self.pending.insert(key, Some(Arc::new(status)));
+    /// `list`: as it is now.
+    pub(super) fn set(&mut self, list: &StatusList, mut status: ObjectStatus) {
+        if self.known(list, status.kind, &status.name).is_none_or(|known| **known != status) {
+            status.scopes = self.scopes.share(status.scopes);
+            self.pending.insert((status.kind, status.name.clone()), Some(Arc::new(status)));
             self.n_changed += 1;
         }
     }
 
-    pub(super) fn remove(&mut self, list: &[Arc<ObjectStatus>], kind: &'static str, name: &ObjectName) {
-        let key = (kind, name.clone());
-        if self.known(list, &key).is_some() {
-            self.pending.insert(key, None);
+    pub(super) fn remove(&mut self, list: &StatusList, kind: &'static str, name: &ObjectName) {
+        if self.known(list, kind, name).is_some() {
+            self.pending.insert((kind, name.clone()), None);
             self.n_changed += 1;
         }
     }
 
     /// Brings the list up to date.
-    pub(super) fn apply(&mut self, list: &mut Vec<Arc<ObjectStatus>>) {
-        let pending = std::mem::take(&mut self.pending);
-        if pending.len() >= MANY {
-            *list = merged(std::mem::take(list), pending);
-            return;
-        }
-        for ((kind, name), status) in pending {
-            match (position(list, kind, &name), status) {
-                (Ok(position), Some(status)) => {
-                    if let Some(place) = list.get_mut(position) {
-                        *place = status;
-                    }
-                }
-                (Ok(position), None) => drop(list.remove(position)),
-                (Err(position), Some(status)) => list.insert(position, status),
-                (Err(_), None) => {}
-            }
-        }
+    pub(super) fn apply(&mut self, list: &mut StatusList) {
+        list.apply(std::mem::take(&mut self.pending));
     }
 
-    fn known<'a>(&'a self, list: &'a [Arc<ObjectStatus>], key: &Key) -> Option<&'a Arc<ObjectStatus>> {
-        match self.pending.get(key) {
+    fn known<'a>(
+        &'a self,
+        list: &'a StatusList,
+        kind: &'static str,
+        name: &ObjectName,
+    ) -> Option<&'a Arc<ObjectStatus>> {
+        match self.pending.get(&(kind, name.clone())) {
             Some(pending) => pending.as_ref(),
-            None => find(list, key.0, &key.1),
+            None => list.find(kind, name),
         }
     }
-}
-
-/// Both in order: those of `pending` in the place of the old ones.
-fn merged(
-    old: Vec<Arc<ObjectStatus>>,
-    pending: BTreeMap<Key, Option<Arc<ObjectStatus>>>,
-) -> Vec<Arc<ObjectStatus>> {
-    let mut all = Vec::with_capacity(old.len() + pending.len());
-    let mut old = old.into_iter().peekable();
-    for ((kind, name), status) in pending {
-        while let Some(before) = old.next_if(|one| (one.kind, &one.name) < (kind, &name)) {
-            all.push(before);
-        }
-        old.next_if(|one| (one.kind, &one.name) == (kind, &name));
-        all.extend(status);
-    }
-    all.extend(old);
-    all.shrink_to_fit();
-    all
 }
 
 #[cfg(test)]
 mod tests {
+    use std::collections::BTreeMap;
+
     use proptest::prelude::*;
 
     use super::*;
 
     fn status(kind: &'static str, number: u8, generation: u8) -> ObjectStatus {
-        ObjectStatus {
-            kind,
-            name: ObjectName::new("a", format!("o{number}")),
-            observed_generation: generation.into(),
-            addresses: Vec::new(),
-            attached_listener_sets: None,
-            scopes: Vec::new(),
-        }
+        ObjectStatus::new(kind, ObjectName::new("a", format!("o{number}")), generation.into(), Vec::new())
     }
 
     proptest! {
@@ -117,7 +74,7 @@ mod tests {
                 0..8,
             ),
         ) {
-            let (mut statuses, mut list) = (Statuses::default(), Vec::new());
+            let (mut statuses, mut list) = (Statuses::default(), StatusList::default());
             let mut model = BTreeMap::new();
             let mut n_changed = 0;
             for round in rounds {

@@ -20,7 +20,9 @@ use crate::provision::Wanted;
 use crate::provision::targets::PortKey;
 use crate::snapshot::{ListenerName, ObjectName};
 use crate::status::names::kind;
-use crate::status::{Condition, ObjectStatus, Parent, ParentKind, Scope, ScopeStatus, listener_set_accepted};
+use crate::status::{
+    Condition, GatewayFacts, ObjectStatus, Parent, ParentKind, Scope, ScopeStatus, listener_set_accepted,
+};
 use crate::store::Store;
 
 #[derive(Debug, Default)]
@@ -169,13 +171,16 @@ impl Topology {
         }
         conditions.extend(self.tls_conditions.get(owner.position).into_iter().flatten().cloned());
         let attached_sets = self.sets.iter().filter(|set| set.gateway == *plan.name());
+        let facts = GatewayFacts {
+            addresses: plan.addresses.clone(),
+            attached_listener_sets: attached_sets.filter(|set| self.is_attached(set)).count(),
+        };
         Some(ObjectStatus {
             kind: ParentKind::Gateway.as_str(),
             name: plan.name().clone(),
             observed_generation: plan.gateway.meta.generation,
-            addresses: plan.addresses.clone(),
-            attached_listener_sets: Some(attached_sets.filter(|set| self.is_attached(set)).count()),
-            scopes: scopes(conditions, listeners, attached),
+            gateway: Some(Box::new(facts)),
+            scopes: scopes(conditions, listeners, attached).into(),
         })
     }
 
@@ -200,14 +205,9 @@ impl Topology {
             let message = unserved.message.clone();
             conditions.push(Condition::new(kind::PROGRAMMED, false, unserved.reason, message));
         }
-        Some(ObjectStatus {
-            kind: ParentKind::ListenerSet.as_str(),
-            name: plan.name().clone(),
-            observed_generation: plan.set.meta.generation,
-            addresses: Vec::new(),
-            attached_listener_sets: None,
-            scopes: scopes(conditions, listeners, attached),
-        })
+        let kind = ParentKind::ListenerSet.as_str();
+        let scopes = scopes(conditions, listeners, attached);
+        Some(ObjectStatus::new(kind, plan.name().clone(), plan.set.meta.generation, scopes))
     }
 }
 

@@ -1,11 +1,10 @@
 use std::collections::BTreeMap;
-use std::sync::Arc;
 
 use serde_json::json;
 
 use super::{acknowledged, join};
 use crate::snapshot::{ListenerKey, Revision, Transport};
-use crate::status::{Applied, ObjectStatus, Scope, Served};
+use crate::status::{Applied, Scope, Served, StatusList};
 use crate::store::Store;
 use crate::store::testing::{gateway, with_spec};
 use crate::translate::{Config, translate};
@@ -17,14 +16,14 @@ fn config() -> Config {
 }
 
 /// A Gateway with listeners `http` on 80 and `tcp` on 90.
-fn statuses() -> Vec<Arc<ObjectStatus>> {
+fn statuses() -> StatusList {
     let listeners = json!([
         {"name": "http", "protocol": "HTTP", "port": 80}, {"name": "tcp", "protocol": "TCP", "port": 90},
     ]);
     translated(&[gateway("gw", listeners)])
 }
 
-fn translated(objects: &[crate::api::Object]) -> Vec<Arc<ObjectStatus>> {
+fn translated(objects: &[crate::api::Object]) -> StatusList {
     let mut store = Store::default();
     store.replace_all(objects);
     translate(&store, &config()).statuses
@@ -47,13 +46,13 @@ fn failed(reason: &'static str) -> Served {
 }
 
 /// `STATUS/REASON: message` of a condition of the Gateway (section "") or of one of its listeners.
-fn condition(statuses: &[Arc<ObjectStatus>], section: &str, kind: &str) -> (String, String) {
+fn condition(statuses: &StatusList, section: &str, kind: &str) -> (String, String) {
     let scope = if section.is_empty() { Scope::Object } else { Scope::Listener(section.into()) };
-    let found = statuses[0].scope(&scope).unwrap().condition(kind).unwrap();
+    let found = statuses.iter().next().unwrap().scope(&scope).unwrap().condition(kind).unwrap();
     (format!("{:?}/{}", found.status, found.reason), found.message.clone())
 }
 
-fn verdict(statuses: &[Arc<ObjectStatus>], section: &str, kind: &str) -> String {
+fn verdict(statuses: &StatusList, section: &str, kind: &str) -> String {
     condition(statuses, section, kind).0
 }
 
@@ -183,7 +182,11 @@ fn note_of_the_gateway_survives() {
 fn conditions_come_in_one_order() {
     let joined = join(&statuses(), REVISION, &both_by("bind"), None);
     let kinds = |scope: usize| -> Vec<&str> {
-        joined[0].scopes[scope].conditions.iter().map(|condition| condition.kind).collect()
+        joined.iter().next().unwrap().scopes[scope]
+            .conditions
+            .iter()
+            .map(|condition| condition.kind)
+            .collect()
     };
     assert_eq!(kinds(0), ["Accepted", "Programmed"]);
     assert_eq!(kinds(1), ["Accepted", "Programmed", "ResolvedRefs", "Conflicted"]);
@@ -197,14 +200,14 @@ fn joining_again_changes_nothing() {
 
 /// Conditions of the ListenerSet `set`, whose entries are `one` on 81 and `two` on 82, beside the Gateway of
 /// [`statuses`].
-fn of_set(statuses: &[Arc<ObjectStatus>], section: &str, kind: &str) -> String {
+fn of_set(statuses: &StatusList, section: &str, kind: &str) -> String {
     let scope = if section.is_empty() { Scope::Object } else { Scope::Listener(section.into()) };
     let set = statuses.iter().find(|status| status.kind == "ListenerSet").unwrap();
     let found = set.scope(&scope).unwrap().condition(kind).unwrap();
     format!("{:?}/{}", found.status, found.reason)
 }
 
-fn with_set(allowed: &str, second: serde_json::Value) -> Vec<Arc<ObjectStatus>> {
+fn with_set(allowed: &str, second: serde_json::Value) -> StatusList {
     let spec = json!({"gatewayClassName": "gateway-agent", "allowedListeners": {"namespaces": {"from": allowed}},
         "listeners": [{"name": "http", "protocol": "HTTP", "port": 80}, {"name": "tcp", "protocol": "TCP", "port": 90}]});
     let set = json!({"parentRef": {"name": "gw"},

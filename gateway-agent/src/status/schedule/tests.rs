@@ -6,7 +6,6 @@ use crate::status::names::{kind, reason};
 use crate::status::write::Parents;
 use crate::status::{Condition, ParentKind, Scope, ScopeStatus};
 use crate::store::Store;
-use crate::store::objects::ParentRef;
 use crate::store::testing::with_spec;
 use crate::translate::Config;
 
@@ -27,17 +26,9 @@ fn target(route: &str) -> Target {
 /// A route that is accepted by Gateway `gw`, and says so with `message`.
 fn status(route: &str, generation: i64, message: &str) -> Arc<ObjectStatus> {
     let accepted = Condition::new(kind::ACCEPTED, true, reason::ACCEPTED, message);
-    let reference =
-        ParentRef { group: None, kind: None, namespace: None, name: "gw".into(), section: None, port: None };
-    let scope = Scope::Parent { index: 0, parent: gateway(), reference };
-    Arc::new(ObjectStatus {
-        kind: "HTTPRoute",
-        name: name(route),
-        observed_generation: generation,
-        addresses: Vec::new(),
-        attached_listener_sets: None,
-        scopes: vec![ScopeStatus::new(scope, vec![accepted])],
-    })
+    let scope = Scope::Parent { index: 0, parent: gateway(), section: None, port: None };
+    let scopes = vec![ScopeStatus::new(scope, vec![accepted])];
+    Arc::new(ObjectStatus::new("HTTPRoute", name(route), generation, scopes))
 }
 
 /// What the API server holds after `status` was written, or of a route without a status.
@@ -55,7 +46,7 @@ fn seen(version: u64, generation: i64, written: Option<&ObjectStatus>) -> Seen {
     let object = json!({"metadata": {"generation": generation}, "spec": {"parentRefs": [{"name": "gw"}]},
         "status": {"parents": parents}});
     let digest = Digest::new("HTTPRoute", &name("r"), &object, "c");
-    Seen { resource_version: version.to_string().into(), digest }
+    Seen { resource_version: version.to_string().as_str().into(), digest }
 }
 
 fn parents(is_ours: bool) -> Arc<Parents> {
@@ -79,7 +70,7 @@ fn schedule(statuses: &[&Arc<ObjectStatus>]) -> Schedule {
 }
 
 fn want(schedule: &mut Schedule, now: Duration, statuses: &[&Arc<ObjectStatus>]) {
-    schedule.desired(now, Arc::new(statuses.iter().map(|status| (*status).clone()).collect()), parents(true));
+    schedule.desired(now, statuses.iter().map(|status| (*status).clone()).collect(), parents(true));
 }
 
 fn observe(schedule: &mut Schedule, now: Duration, route: &str, seen: Seen) {
@@ -121,6 +112,21 @@ fn the_latest_wish_is_written_and_by_one_task_at_a_time() {
     assert!(is_quiet(&mut schedule, 9 * SECOND));
     assert_eq!(schedule.counts().writes, 2);
     assert_eq!(schedule.take_delays(), [2 * SECOND]);
+}
+
+#[test]
+fn of_a_settled_object_nothing_is_kept_but_what_was_seen() {
+    let (wanted, other) = (status("r", 1, "m"), status("s", 1, "m"));
+    let mut schedule = schedule(&[&wanted, &other]);
+    observe(&mut schedule, Duration::ZERO, "r", seen(7, 1, None));
+    observe(&mut schedule, Duration::ZERO, "s", seen(8, 1, Some(&other)));
+    let job = schedule.next(Duration::ZERO).expect("a job");
+    schedule.done(SECOND, &job, Done::Written(seen(9, 1, Some(&wanted))));
+    assert!(is_quiet(&mut schedule, SECOND));
+    for route in ["r", "s"] {
+        let entry = schedule.objects.get(&target(route)).expect("an entry");
+        assert!(entry.seen.is_some() && entry.work().is_none(), "{entry:?}");
+    }
 }
 
 #[test]
@@ -281,8 +287,8 @@ fn a_gateway_that_went_to_another_class_takes_our_entry_with_it_once() {
     let mut schedule = schedule(&[&wanted]);
     observe(&mut schedule, Duration::ZERO, "r", seen(7, 1, Some(&wanted)));
     assert!(is_quiet(&mut schedule, Duration::ZERO));
-    let none = Arc::new(ObjectStatus { scopes: Vec::new(), ..(*wanted).clone() });
-    schedule.desired(SECOND, Arc::new(vec![none]), parents(false));
+    let none = Arc::new(ObjectStatus { scopes: [].into(), ..(*wanted).clone() });
+    schedule.desired(SECOND, [none].into_iter().collect(), parents(false));
     let job = schedule.next(SECOND).expect("a job");
     assert_eq!(job.standing(&gateway()), Standing::Gone);
     schedule.done(SECOND, &job, Done::Written(seen(8, 1, None)));
@@ -300,7 +306,7 @@ fn what_is_gone_is_forgotten() {
     schedule.retain("HTTPRoute", Some("default"), |_| false);
     schedule.retain("Gateway", None, |_| false);
     assert!(is_quiet(&mut schedule, Duration::ZERO));
-    assert!(schedule.objects.is_empty());
+    assert!(schedule.objects.targets().is_empty());
 }
 
 #[test]

@@ -6,8 +6,9 @@ use super::{changed, render};
 use crate::snapshot::ObjectName;
 use crate::status::names::{kind, reason};
 use crate::status::view::ObjectView;
-use crate::status::{Address, Condition, ObjectStatus, Parent, ParentKind, Scope, ScopeStatus};
-use crate::store::objects::ParentRef;
+use crate::status::{
+    Address, Condition, GatewayFacts, ListenerFacts, ObjectStatus, Parent, ParentKind, Scope, ScopeStatus,
+};
 
 fn name(name: &str) -> ObjectName {
     ObjectName::new("default", name)
@@ -17,46 +18,38 @@ fn gateway() -> Arc<ObjectStatus> {
     let accepted = Condition::new(kind::ACCEPTED, true, reason::ACCEPTED, "the listener is valid");
     let programmed = Condition::new(kind::PROGRAMMED, true, reason::PROGRAMMED, "tcp/*:80 by bind");
     let calm = Condition::new(kind::CONFLICTED, false, reason::NO_CONFLICTS, "no conflicts");
-    let mut listener = ScopeStatus::new(Scope::Listener("http".into()), vec![accepted, programmed, calm]);
-    listener.attached_routes = 1;
-    listener.supported_kinds = vec!["HTTPRoute"];
+    let facts = ListenerFacts {
+        attached_routes: 1,
+        supported_kinds: vec!["HTTPRoute"],
+        is_valid: true,
+        keys: Vec::new(),
+    };
+    let listener = ScopeStatus::of_listener("http".into(), vec![accepted, programmed, calm], facts);
     let valid = Condition::new(kind::ACCEPTED, true, reason::ACCEPTED, "the Gateway is valid");
     Arc::new(ObjectStatus {
         kind: "Gateway",
         name: name("gw"),
         observed_generation: 3,
-        addresses: vec![Address::Ip("192.0.2.1".parse().unwrap())],
-        attached_listener_sets: Some(2),
-        scopes: vec![ScopeStatus::new(Scope::Object, vec![valid]), listener],
+        gateway: Some(Box::new(GatewayFacts {
+            addresses: vec![Address::Ip("192.0.2.1".parse().unwrap())],
+            attached_listener_sets: 2,
+        })),
+        scopes: [ScopeStatus::new(Scope::Object, vec![valid]), listener].into(),
     })
 }
 
 fn route(route: &str, message: &str) -> Arc<ObjectStatus> {
     let refused = Condition::new(kind::ACCEPTED, false, reason::NO_MATCHING_PARENT, message);
-    let reference = ParentRef {
-        group: None,
-        kind: None,
-        namespace: None,
-        name: "gw".into(),
-        section: Some("http".into()),
-        port: Some(80),
-    };
     let parent = Parent { kind: ParentKind::Gateway, name: name("gw") };
-    let scope = Scope::Parent { index: 0, parent, reference };
-    Arc::new(ObjectStatus {
-        kind: "HTTPRoute",
-        name: name(route),
-        observed_generation: 1,
-        addresses: Vec::new(),
-        attached_listener_sets: None,
-        scopes: vec![ScopeStatus::new(scope, vec![refused])],
-    })
+    let scope = Scope::Parent { index: 0, parent, section: Some("http".into()), port: Some(80) };
+    let scopes = vec![ScopeStatus::new(scope, vec![refused])];
+    Arc::new(ObjectStatus::new("HTTPRoute", name(route), 1, scopes))
 }
 
 #[test]
 fn columns_are_aligned_and_repeated_cells_left_out() {
     let mut orphan = route("orphan", "");
-    Arc::make_mut(&mut orphan).scopes.clear();
+    Arc::make_mut(&mut orphan).scopes = [].into();
     expect![[r#"
         KIND       NAMESPACE/NAME  SCOPE               CONDITION   STATUS  REASON            MESSAGE
         Gateway    default/gw      addresses           -           -       -                 192.0.2.1
@@ -78,8 +71,8 @@ fn line_breaks_in_messages_stay_in_their_row() {
 
 #[test]
 fn only_what_differs_is_shown() {
-    let old = [gateway(), route("a", "x"), route("b", "x")];
-    let new = [gateway(), route("a", "y"), route("c", "x")];
+    let old = [gateway(), route("a", "x"), route("b", "x")].into_iter().collect();
+    let new = [gateway(), route("a", "y"), route("c", "x")].into_iter().collect();
     let changes = changed(&old, &new);
     assert_eq!(changes.updated, [route("a", "y"), route("c", "x")]);
     assert_eq!(changes.removed, [("HTTPRoute", name("b"))]);
@@ -92,11 +85,13 @@ fn only_what_differs_is_shown() {
 fn objects_of_two_lists_are_told_apart_wherever_they_stand() {
     let all = [gateway(), route("a", "x"), route("b", "x"), route("c", "x")];
     for kept in 0..16_usize {
-        let some: Vec<_> = (0..4).filter(|bit| kept >> bit & 1 == 1).map(|bit| all[bit].clone()).collect();
+        let kept: Vec<_> = (0..4).filter(|bit| kept >> bit & 1 == 1).map(|bit| all[bit].clone()).collect();
+        let n_others = 4 - kept.len();
+        let (some, all) = (kept.into_iter().collect(), all.iter().cloned().collect());
         let changes = changed(&some, &all);
-        assert_eq!((changes.updated.len(), changes.removed.len()), (4 - some.len(), 0));
+        assert_eq!((changes.updated.len(), changes.removed.len()), (n_others, 0));
         let changes = changed(&all, &some);
-        assert_eq!((changes.updated.len(), changes.removed.len()), (0, 4 - some.len()));
+        assert_eq!((changes.updated.len(), changes.removed.len()), (0, n_others));
     }
 }
 

@@ -5,6 +5,7 @@
 //! one needless read and never a status that is not written.
 
 use std::hash::{DefaultHasher, Hasher as _};
+use std::sync::Arc;
 
 use serde_json::Value;
 
@@ -12,17 +13,17 @@ use super::entries::{ancestor, declared, present};
 use super::parents::{Standing, of_reference};
 use super::{Wanted, WantedEntry, conditions, object};
 use crate::snapshot::ObjectName;
-use crate::status::{ObjectStatus, Parent};
+use crate::status::{ObjectStatus, Parent, Pool};
 
 /// Of an object as it was read.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Digest {
     pub generation: i64,
-    parts: Box<[Part]>,
+    parts: Arc<[Part]>,
 }
 
-#[derive(Clone, Debug, PartialEq, Eq)]
-enum Part {
+#[derive(Clone, Debug, PartialEq, Eq, Hash)]
+pub(in crate::status) enum Part {
     /// A Gateway or ListenerSet: the whole of it.
     Object(u64),
     /// An entry that carries our controllerName.
@@ -35,8 +36,8 @@ enum Part {
 }
 
 /// How an entry names its parent.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-enum Echo {
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
+pub(in crate::status) enum Echo {
     /// Exactly as that element of `spec.parentRefs`.
     Declared(usize),
     /// By the full name, as ancestors are.
@@ -77,6 +78,11 @@ impl Digest {
 }
 
 impl Digest {
+    /// Routes of which the API server holds the same share it.
+    pub(in crate::status) fn share(&mut self, pool: &mut Pool<Part>) {
+        self.parts = pool.share(std::mem::take(&mut self.parts));
+    }
+
     /// Whether an entry of ours speaks of `parent`.
     pub fn has_entry_of(&self, parent: &Parent) -> bool {
         self.parts.iter().any(|part| matches!(part, Part::Entry { parent: of, .. } if of == parent))

@@ -2,13 +2,14 @@
 
 mod properties;
 
+use std::sync::Arc;
+
 use serde_json::{Value, json};
 
 use super::*;
 use crate::snapshot::ObjectName;
 use crate::status::names::{kind, reason};
-use crate::status::{ConditionStatus, ParentKind};
-use crate::store::objects::ParentRef;
+use crate::status::{ConditionStatus, GatewayFacts, ListenerFacts, ParentKind};
 
 const OURS: &str = "example.com/agent";
 const THEN: &str = "2026-01-01T00:00:00Z";
@@ -34,27 +35,12 @@ fn stored_accepted(generation: i64) -> Value {
 }
 
 fn parent(index: usize, gateway: &str, conditions: Vec<Condition>) -> ScopeStatus {
-    let reference = ParentRef {
-        group: None,
-        kind: None,
-        namespace: None,
-        name: gateway.into(),
-        section: None,
-        port: None,
-    };
     let parent = Parent { kind: ParentKind::Gateway, name: name(gateway) };
-    ScopeStatus::new(Scope::Parent { index, parent, reference }, conditions)
+    ScopeStatus::new(Scope::Parent { index, parent, section: None, port: None }, conditions)
 }
 
 fn route_status(generation: i64, scopes: Vec<ScopeStatus>) -> ObjectStatus {
-    ObjectStatus {
-        kind: "HTTPRoute",
-        name: name("r"),
-        observed_generation: generation,
-        addresses: Vec::new(),
-        attached_listener_sets: None,
-        scopes,
-    }
+    ObjectStatus::new("HTTPRoute", name("r"), generation, scopes)
 }
 
 fn route(generation: i64, parent_refs: Value, parents: Value) -> Value {
@@ -272,19 +258,24 @@ fn gateway_status(generation: i64, listeners: Vec<ScopeStatus>) -> ObjectStatus 
         kind: "Gateway",
         name: name("ours"),
         observed_generation: generation,
-        addresses: ["192.0.2.1", "2001:db8::1"]
-            .map(|address| Address::Ip(address.parse().expect("an address")))
-            .into(),
-        attached_listener_sets: None,
+        gateway: Some(Box::new(GatewayFacts {
+            addresses: ["192.0.2.1", "2001:db8::1"]
+                .map(|address| Address::Ip(address.parse().expect("an address")))
+                .into(),
+            attached_listener_sets: 0,
+        })),
         scopes: std::iter::once(object).chain(listeners).collect(),
     }
 }
 
 fn listener(name: &str, attached_routes: usize) -> ScopeStatus {
-    let mut scope = ScopeStatus::new(Scope::Listener(name.into()), vec![accepted(true)]);
-    scope.attached_routes = attached_routes;
-    scope.supported_kinds = vec!["HTTPRoute"];
-    scope
+    let facts = ListenerFacts {
+        attached_routes,
+        supported_kinds: vec!["HTTPRoute"],
+        is_valid: true,
+        keys: Vec::new(),
+    };
+    ScopeStatus::of_listener(name.into(), vec![accepted(true)], facts)
 }
 
 fn stored_listener(name: &str, attached_routes: usize, generation: i64) -> Value {
@@ -305,7 +296,7 @@ fn a_gateway_status_is_written_whole() {
     };
     let current = gateway(1, json!({"conditions": [pending("Accepted"), pending("Programmed")]}));
     let mut desired = gateway_status(1, vec![listener("a", 2)]);
-    desired.scopes[0].conditions.push(Condition {
+    Arc::make_mut(&mut desired.scopes)[0].conditions.push(Condition {
         kind: kind::PROGRAMMED,
         status: ConditionStatus::Unknown,
         reason: reason::PENDING,
@@ -358,8 +349,7 @@ fn a_gateway_of_others_is_left_alone() {
 
 #[test]
 fn addresses_that_are_gone_are_taken_away() {
-    let mut desired = gateway_status(1, Vec::new());
-    desired.addresses.clear();
+    let desired = ObjectStatus { gateway: None, ..gateway_status(1, Vec::new()) };
     let stored = json!({"conditions": [stored_accepted(1)], "addresses": [{"type": "IPAddress", "value": "192.0.2.1"}]});
     assert_eq!(written(&gateway(1, stored), &desired)["addresses"], json!([]));
     assert!(is_same_as_wanted(&gateway(1, json!({"conditions": [stored_accepted(1)]})), &desired));
@@ -387,11 +377,8 @@ fn a_policy_has_an_entry_of_the_gateways_full_name_for_each_of_ours() {
 
 #[test]
 fn a_listener_set_is_written_like_a_gateway_without_addresses() {
-    let desired = ObjectStatus {
-        kind: "ListenerSet",
-        addresses: Vec::new(),
-        ..gateway_status(1, vec![listener("a", 1)])
-    };
+    let desired =
+        ObjectStatus { kind: "ListenerSet", gateway: None, ..gateway_status(1, vec![listener("a", 1)]) };
     let status = written(&gateway(1, json!({})), &desired);
     let fields: Vec<&String> = status.as_object().expect("an object").keys().collect();
     assert_eq!(fields, ["conditions", "listeners"]);
@@ -399,14 +386,16 @@ fn a_listener_set_is_written_like_a_gateway_without_addresses() {
 
 #[test]
 fn the_number_of_listener_sets_is_told_once_there_is_one() {
-    let mut desired = ObjectStatus { attached_listener_sets: Some(0), ..gateway_status(1, Vec::new()) };
-    desired.addresses.clear();
+    let with = |attached_listener_sets| {
+        let facts = GatewayFacts { addresses: Vec::new(), attached_listener_sets };
+        ObjectStatus { gateway: Some(Box::new(facts)), ..gateway_status(1, Vec::new()) }
+    };
+    let desired = with(0);
     let stored =
         |sets: Value| gateway(1, json!({"conditions": [stored_accepted(1)], "attachedListenerSets": sets}));
     assert!(is_same_as_wanted(&gateway(1, json!({"conditions": [stored_accepted(1)]})), &desired));
     assert_eq!(written(&stored(json!(2)), &desired)["attachedListenerSets"], json!(0));
-    desired.attached_listener_sets = Some(3);
-    assert_eq!(written(&stored(json!(2)), &desired)["attachedListenerSets"], json!(3));
+    assert_eq!(written(&stored(json!(2)), &with(3))["attachedListenerSets"], json!(3));
 }
 
 mod standing {

@@ -20,7 +20,7 @@ fn with_addresses(addresses: Value) -> Object {
 }
 
 fn listed(done: &Translation) -> Vec<String> {
-    done.status("Gateway", "gw").addresses.iter().map(Address::to_string).collect()
+    done.status("Gateway", "gw").addresses().iter().map(Address::to_string).collect()
 }
 
 #[test]
@@ -119,7 +119,8 @@ fn gateway_on_every_address_is_also_behind_an_address_that_another_names() {
     assert_eq!(done.keys(), ["tcp/*:80", "tcp/192.0.2.1:80"]);
     assert_eq!(done.listeners[0].names.len(), 1);
     assert_eq!(done.listeners[1].names.len(), 2);
-    let keys = |gateway: &str| done.status("Gateway", gateway).scopes[1].keys.len();
+    let keys =
+        |gateway: &str| done.status("Gateway", gateway).scopes[1].listener().expect("a listener").keys.len();
     assert_eq!((keys("gw"), keys("named")), (2, 1));
 }
 

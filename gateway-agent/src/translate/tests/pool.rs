@@ -30,7 +30,7 @@ fn gateway(name: &str, addresses: Value, recorded: &[&str]) -> Object {
 }
 
 fn listed(done: &Translation, name: &str) -> Vec<String> {
-    done.status("Gateway", name).addresses.iter().map(Address::to_string).collect()
+    done.status("Gateway", name).addresses().iter().map(Address::to_string).collect()
 }
 
 #[test]

@@ -12,7 +12,7 @@ use crate::snapshot::{
     TlsTable, Transport,
 };
 use crate::status::names::kind;
-use crate::status::{ConditionStatus, ObjectStatus, Scope};
+use crate::status::{ConditionStatus, ListenerFacts, ObjectStatus, Scope};
 use crate::store::Store;
 use crate::store::testing::object;
 use crate::translate::{Config, Translation, translate};
@@ -220,13 +220,16 @@ impl Translation {
     }
 
     pub(super) fn attached(&self, gateway: &str, section: &str) -> usize {
-        let scope = Scope::Listener(section.into());
-        self.status("Gateway", gateway).scope(&scope).expect("a listener").attached_routes
+        self.listener_facts(gateway, section).attached_routes
     }
 
     pub(super) fn kinds(&self, gateway: &str, section: &str) -> Vec<&'static str> {
-        let scope = Scope::Listener(section.into());
-        self.status("Gateway", gateway).scope(&scope).expect("a listener").supported_kinds.clone()
+        self.listener_facts(gateway, section).supported_kinds.clone()
+    }
+
+    fn listener_facts(&self, gateway: &str, section: &str) -> &ListenerFacts {
+        let scope = self.status("Gateway", gateway).scope(&Scope::Listener(section.into()));
+        scope.and_then(|scope| scope.listener()).expect("a listener")
     }
 
     /// A route's condition at its parentRef at this position.

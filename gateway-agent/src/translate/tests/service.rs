@@ -106,7 +106,7 @@ fn settled(mut objects: Vec<Object>, config: &Config, status: &Value) -> (Vec<Ob
 }
 
 fn listed(done: &Translation) -> Vec<String> {
-    done.status("Gateway", "gw").addresses.iter().map(Address::to_string).collect()
+    done.status("Gateway", "gw").addresses().iter().map(Address::to_string).collect()
 }
 
 fn verbs(done: &Translation) -> Vec<String> {
