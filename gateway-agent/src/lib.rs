@@ -18,6 +18,7 @@ pub mod drain;
 pub mod ebpf;
 pub mod features;
 pub mod holder;
+mod interner;
 pub mod manifests;
 pub mod memory;
 pub mod metrics;

@@ -6,7 +6,6 @@ mod differences;
 mod list;
 pub mod names;
 mod plan;
-mod pool;
 mod problems;
 pub mod schedule;
 mod table;
@@ -20,7 +19,6 @@ use std::sync::Arc;
 
 pub use list::{StatusChanges, StatusList};
 pub use plan::{acknowledged, gateway_accepted, join, listener_set_accepted};
-pub use pool::Pool;
 pub use problems::{ObjectProblem, problems};
 pub use table::{Changes, changed, render};
 

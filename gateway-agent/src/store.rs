@@ -5,7 +5,6 @@
 //!
 //! **Invariant:** no I/O, no clock; does not judge objects, which is `translate`'s work.
 
-mod alike;
 mod convert;
 pub mod objects;
 mod retain;
@@ -17,13 +16,13 @@ mod tests;
 use std::collections::{BTreeMap, BTreeSet};
 use std::sync::Arc;
 
-use self::alike::Alike;
 use self::objects::{
     Age, BackendTlsPolicy, ConfigMap, EndpointSlice, Gateway, HttpRoute, ListenerSet, Meta, Namespace,
-    ReferenceGrant, Secret, Service, StreamRoute,
+    ParentRef, ReferenceGrant, Secret, Service, StreamRoute,
 };
 use crate::api::Object;
 pub use crate::api::{Kind, ObjectId};
+use crate::interner::Interner;
 use crate::provision::managed::Managed;
 use crate::snapshot::ObjectName;
 
@@ -43,7 +42,9 @@ pub struct Store {
     /// Ages of objects without `creationTimestamp`.
     next_order: u64,
     dirty: BTreeSet<ObjectId>,
-    alike: Alike,
+    /// What thousands of objects have alike.
+    namespace_names: Interner<str>,
+    parent_refs: Interner<[ParentRef]>,
     backend_tls_policies: Table<BackendTlsPolicy>,
     config_maps: Table<ConfigMap>,
     gateways: Table<Gateway>,
@@ -138,7 +139,8 @@ impl Store {
         let fresh = order.unwrap_or(self.next_order);
         let version = self.version + 1;
         let mut id = object.id();
-        id.name = self.alike.name(id.name);
+        id.name =
+            ObjectName::new(self.namespace_names.intern(id.name.namespace.clone()), id.name.name.clone());
         let name = &mut id.name;
         let keep = order.is_none();
         macro_rules! put_aged {
@@ -160,7 +162,7 @@ impl Store {
         macro_rules! route {
             ($table:ident, $convert:ident, $object:expr) => {{
                 let mut converted = convert::$convert($object, fresh);
-                converted.parents = self.alike.parents(converted.parents);
+                converted.parents = self.parent_refs.intern(converted.parents);
                 put_aged!($table, converted)
             }};
         }

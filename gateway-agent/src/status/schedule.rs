@@ -25,7 +25,8 @@ use self::objects::Objects;
 pub use self::version::ResourceVersion;
 use super::differences::{Difference, differences};
 use super::write::{Digest, Leading, Parents, Part, Standing, is_settled, wants};
-use super::{ObjectStatus, Parent, Pool, StatusList};
+use super::{ObjectStatus, Parent, StatusList};
+use crate::interner::Interner;
 use crate::snapshot::ObjectName;
 
 /// Writes under way at once. A write takes the API server some 5 ms, so that 8 make more than a thousand writes a second
@@ -123,7 +124,7 @@ pub struct Schedule {
     leading: Arc<Leading>,
     objects: Objects,
     /// What digests are of.
-    parts: Pool<Part>,
+    parts: Interner<[Part]>,
     /// In the order in which they became ready.
     ready: BTreeMap<u64, Target>,
     next_ready: u64,
@@ -174,7 +175,7 @@ impl Schedule {
             parents: Arc::default(),
             leading: Arc::default(),
             objects: Objects::default(),
-            parts: Pool::default(),
+            parts: Interner::default(),
             ready: BTreeMap::new(),
             next_ready: 0,
             timers: BTreeSet::new(),
@@ -240,7 +241,7 @@ impl Schedule {
         if !entry.released().is_empty() {
             entry.work_mut().released.retain(|parent| seen.digest.has_entry_of(parent));
         }
-        seen.digest.share(&mut self.parts);
+        seen.digest.intern(&mut self.parts);
         entry.seen = Some(seen);
         self.drop_copy(target);
         if !self.is_settled(target) {
@@ -276,7 +277,7 @@ impl Schedule {
 
     pub fn done(&mut self, now: Duration, job: &Job, mut done: Done) {
         if let Done::Same(seen) | Done::Written(seen) | Done::Outdated(seen) = &mut done {
-            seen.digest.share(&mut self.parts);
+            seen.digest.intern(&mut self.parts);
         }
         self.in_flight = self.in_flight.saturating_sub(1);
         match &done {

@@ -82,17 +82,15 @@ macro_rules! parent_refs {
             .as_deref()
             .unwrap_or_default()
             .iter()
-            .map(|parent| {
-                std::sync::Arc::new(crate::store::objects::ParentRef {
-                    group: super::optional(parent.group.as_ref()),
-                    kind: super::optional(parent.kind.as_ref()),
-                    namespace: super::optional(parent.namespace.as_ref()),
-                    name: super::shared(&parent.name),
-                    section: super::optional(parent.section_name.as_ref()),
-                    port: parent.port,
-                })
+            .map(|parent| crate::store::objects::ParentRef {
+                group: super::optional(parent.group.as_ref()),
+                kind: super::optional(parent.kind.as_ref()),
+                namespace: super::optional(parent.namespace.as_ref()),
+                name: super::shared(&parent.name),
+                section: super::optional(parent.section_name.as_ref()),
+                port: parent.port,
             })
-            .collect::<crate::store::objects::ParentRefs>()
+            .collect::<std::sync::Arc<[_]>>()
     };
 }
 

@@ -214,7 +214,7 @@ pub struct LocalRef {
 // === Routes ===
 
 /// As stored: what is omitted stays omitted, because status entries echo it.
-#[derive(Clone, Debug, PartialEq, Eq, PartialOrd, Ord)]
+#[derive(Clone, Debug, PartialEq, Eq, Hash)]
 pub struct ParentRef {
     pub group: Option<Arc<str>>,
     pub kind: Option<Arc<str>>,
@@ -247,7 +247,7 @@ pub struct HttpRoute {
 }
 
 /// Those of one route, kept once for all routes that say the same.
-pub type ParentRefs = Arc<[Arc<ParentRef>]>;
+pub type ParentRefs = Arc<[ParentRef]>;
 
 /// Kept by the thousand: what nearly none has is in its terms, and nothing has room to grow.
 #[derive(Clone, Debug, PartialEq, Eq)]

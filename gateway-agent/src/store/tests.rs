@@ -1,3 +1,5 @@
+use std::sync::Arc;
+
 use serde_json::json;
 
 use super::objects::{
@@ -45,6 +47,18 @@ fn change_is_listed_once_with_a_new_version_and_only_for_what_changed() {
     let dirty: Vec<ObjectId> = store.take_dirty().into_iter().collect();
     assert_eq!(dirty, [id(Kind::Service, "s"), id(Kind::Service, "t")]);
     assert!(store.take_dirty().is_empty());
+}
+
+#[test]
+fn what_routes_have_alike_is_one_allocation() {
+    let mut store = Store::default();
+    for name in ["a", "b"] {
+        store.apply(&with_spec("HTTPRoute", name, json!({"parentRefs": [{"name": "gw"}]})));
+    }
+    let routes: Vec<_> = store.http_routes().values().map(|entry| &entry.object).collect();
+    let [one, other] = routes[..] else { panic!("two routes") };
+    assert!(Arc::ptr_eq(&one.parents, &other.parents));
+    assert!(Arc::ptr_eq(&one.meta.name.namespace, &other.meta.name.namespace));
 }
 
 #[test]

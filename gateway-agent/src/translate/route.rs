@@ -17,7 +17,7 @@ use crate::store::objects::{GATEWAY_GROUP, Meta, ParentRef};
 pub(super) struct RouteFacts<'a> {
     pub(super) kind: RouteKind,
     pub(super) meta: &'a Meta,
-    pub(super) parents: &'a [Arc<ParentRef>],
+    pub(super) parents: &'a [ParentRef],
     pub(super) hostnames: &'a [Arc<str>],
 }
 

@@ -2,15 +2,16 @@
 
 use std::sync::Arc;
 
+use crate::interner::Interner;
 use crate::snapshot::ObjectName;
-use crate::status::{ObjectStatus, Pool, ScopeStatus, StatusChanges, StatusList};
+use crate::status::{ObjectStatus, ScopeStatus, StatusChanges, StatusList};
 
 /// What the next [`Statuses::apply`] changes.
 #[derive(Debug, Default)]
 pub(super) struct Statuses {
     pending: StatusChanges,
     /// What is said in the list.
-    scopes: Pool<ScopeStatus>,
+    scopes: Interner<[ScopeStatus]>,
     /// Grows for ever.
     n_changed: u64,
 }
@@ -23,7 +24,7 @@ impl Statuses {
     /// `list`: as it is now.
     pub(super) fn set(&mut self, list: &StatusList, mut status: ObjectStatus) {
         if self.known(list, status.kind, &status.name).is_none_or(|known| **known != status) {
-            status.scopes = self.scopes.share(status.scopes);
+            status.scopes = self.scopes.intern(status.scopes);
             self.pending.insert((status.kind, status.name.clone()), Some(Arc::new(status)));
             self.n_changed += 1;
         }

@@ -49,6 +49,7 @@ const PURE: &[&str] = &[
     "gateway-agent/src/proxy/proxy_protocol.rs",
     "gateway-agent/src/proxy/proxy_protocol/",
     "gateway-agent/src/proxy/tls/hello.rs",
+    "gateway-agent/src/interner.rs",
     "gateway-agent/src/random.rs",
     "gateway-ebpf/common/src/",
 ];

@@ -12,8 +12,9 @@ use serde_json::Value;
 use super::entries::{ancestor, declared, present};
 use super::parents::{Standing, of_reference};
 use super::{Wanted, WantedEntry, conditions, object};
+use crate::interner::Interner;
 use crate::snapshot::ObjectName;
-use crate::status::{ObjectStatus, Parent, Pool};
+use crate::status::{ObjectStatus, Parent};
 
 /// Of an object as it was read.
 #[derive(Clone, Debug, PartialEq, Eq)]
@@ -79,8 +80,8 @@ impl Digest {
 
 impl Digest {
     /// Routes of which the API server holds the same share it.
-    pub(in crate::status) fn share(&mut self, pool: &mut Pool<Part>) {
-        self.parts = pool.share(std::mem::take(&mut self.parts));
+    pub(in crate::status) fn intern(&mut self, interner: &mut Interner<[Part]>) {
+        self.parts = interner.intern(std::mem::take(&mut self.parts));
     }
 
     /// Whether an entry of ours speaks of `parent`.
