@@ -74,7 +74,7 @@ pub enum Scope {
 #[derive(Clone, Debug, PartialEq)]
 pub enum Change {
     /// The object as it is now.
-    Applied(Object),
+    Applied(ObjectId, Object),
     Deleted(ObjectId),
     /// Every object of the kind in the namespace, or in all, has been told since the last of these: what is not among
     /// `names` is gone.
@@ -307,7 +307,7 @@ impl Change {
                 Some(key(*kind, namespace.as_ref()))
             }
             Self::ForeignClasses(_) | Self::ClassesUnavailable => Some(classes_key()),
-            Self::Applied(_) | Self::Deleted(_) | Self::Malformed { .. } => None,
+            Self::Applied(..) | Self::Deleted(_) | Self::Malformed { .. } => None,
         }
     }
 }

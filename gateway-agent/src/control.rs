@@ -86,8 +86,8 @@ impl Control {
                 self.gate.pass(&key);
             }
             match change {
-                Change::Applied(object) => {
-                    self.store.apply(&object);
+                Change::Applied(id, object) => {
+                    self.store.apply_named(id, &object);
                 }
                 Change::Deleted(id) => {
                     self.store.delete(&id);

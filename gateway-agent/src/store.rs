@@ -72,7 +72,7 @@ impl Store {
         let mut gone = self.ids();
         let mut changed = false;
         for (order, object) in objects.iter().enumerate() {
-            let (id, is_change) = self.put(object, Some(order as u64));
+            let (id, is_change) = self.put(object.id(), object, Some(order as u64));
             gone.remove(&id);
             changed |= is_change;
         }
@@ -85,7 +85,12 @@ impl Store {
 
     /// Adds or updates one object. True when it differs from what the store had.
     pub fn apply(&mut self, object: &Object) -> bool {
-        self.put(object, None).1
+        self.apply_named(object.id(), object)
+    }
+
+    /// The same of an object whose name others keep too.
+    pub fn apply_named(&mut self, id: ObjectId, object: &Object) -> bool {
+        self.put(id, object, None).1
     }
 
     /// Removes one object. True when the store had it.
@@ -135,12 +140,13 @@ impl Store {
         std::mem::take(&mut self.dirty)
     }
 
-    fn put(&mut self, object: &Object, order: Option<u64>) -> (ObjectId, bool) {
+    fn put(&mut self, mut id: ObjectId, object: &Object, order: Option<u64>) -> (ObjectId, bool) {
         let fresh = order.unwrap_or(self.next_order);
         let version = self.version + 1;
-        let mut id = object.id();
-        id.name =
-            ObjectName::new(self.namespace_names.intern(id.name.namespace.clone()), id.name.name.clone());
+        let namespace = self.namespace_names.intern(id.name.namespace.clone());
+        if !Arc::ptr_eq(&namespace, &id.name.namespace) {
+            id.name = ObjectName::new(namespace, id.name.name.clone());
+        }
         let name = &mut id.name;
         let keep = order.is_none();
         macro_rules! put_aged {

@@ -133,7 +133,7 @@ impl Objects {
                 if self.feed.board().clear_malformed(&id) {
                     tracing::info!(kind = id.kind.as_str(), name = %id.name, "the object can be read again");
                 }
-                self.changes.push(Change::Applied(object));
+                self.changes.push(Change::Applied(id, object));
             }
             Err(malformed) => {
                 if self.feed.board().set_malformed(&id, malformed.clone()) {
@@ -156,11 +156,15 @@ impl Objects {
     }
 
     fn prune(&self, value: Value) -> Option<Raw> {
-        let raw = prune(self.kind, self.version, value);
-        if raw.is_none() {
+        let Some(mut raw) = prune(self.kind, self.version, value) else {
             tracing::warn!(kind = self.kind.as_str(), "the API server sent an object without a name");
+            return None;
+        };
+        // Whoever keeps the name of one of thousands keeps this one of the namespace with it.
+        if let Some(namespace) = self.namespace.as_ref().filter(|watched| **watched == raw.id.name.namespace) {
+            raw.id.name = ObjectName::new(namespace.clone(), raw.id.name.name.clone());
         }
-        raw
+        Some(raw)
     }
 
     fn listed(&mut self) {
@@ -256,7 +260,7 @@ mod tests {
 
     fn told(changes: &[Change]) -> Vec<String> {
         let line = |change: &Change| match change {
-            Change::Applied(object) => format!("applied {}", object.id().name.name),
+            Change::Applied(id, _) => format!("applied {}", id.name.name),
             Change::Deleted(id) => format!("deleted {}", id.name.name),
             Change::Malformed { id, field, .. } => format!("malformed {} {field}", id.name.name),
             Change::Listed { names, .. } => format!("listed {}", names.len()),

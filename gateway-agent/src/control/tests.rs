@@ -34,6 +34,10 @@ fn key(kind: Kind) -> WatchKey {
     WatchKey { kind: kind.as_str(), namespace: Some("default".into()) }
 }
 
+fn applied(object: Object) -> Change {
+    Change::Applied(object.id(), object)
+}
+
 fn listed(kind: Kind, names: &[&str]) -> Change {
     let name = |name: &&str| ObjectName::new("default", *name);
     Change::Listed { kind, namespace: Some("default".into()), names: names.iter().map(name).collect() }
@@ -42,7 +46,7 @@ fn listed(kind: Kind, names: &[&str]) -> Change {
 #[test]
 fn nothing_is_published_before_everything_was_seen() {
     let mut control = waiting(&[]);
-    assert!(!control.objects(vec![Change::Applied(edge()), listed(Kind::Gateway, &["edge"])]));
+    assert!(!control.objects(vec![applied(edge()), listed(Kind::Gateway, &["edge"])]));
     assert_eq!(control.revision(), Revision(0));
     assert_eq!(control.unseen().collect::<Vec<_>>(), [&key(Kind::Service)]);
     let why = "no right to list".into();
@@ -76,8 +80,8 @@ fn what_was_restored_is_served_until_everything_was_seen() {
 #[test]
 fn an_object_that_says_the_same_publishes_nothing() {
     let mut control = control();
-    assert!(control.objects(vec![Change::Applied(edge())]));
-    assert!(!control.objects(vec![Change::Applied(edge())]));
+    assert!(control.objects(vec![applied(edge())]));
+    assert!(!control.objects(vec![applied(edge())]));
     let name = ObjectName::new("default", "edge");
     let id = ObjectId { kind: Kind::Gateway, name };
     assert!(control.objects(vec![Change::Deleted(id.clone())]));
@@ -87,7 +91,7 @@ fn an_object_that_says_the_same_publishes_nothing() {
 #[test]
 fn classes_of_another_controller_are_not_ours_while_they_are() {
     let mut control = control();
-    assert!(control.objects(vec![Change::Applied(edge())]));
+    assert!(control.objects(vec![applied(edge())]));
     let foreign = BTreeSet::from(["gateway-agent".into()]);
     assert!(control.objects(vec![Change::ForeignClasses(foreign)]));
     assert!(control.listeners().is_empty());
