@@ -161,7 +161,8 @@ impl Objects {
             return None;
         };
         // Whoever keeps the name of one of thousands keeps this one of the namespace with it.
-        if let Some(namespace) = self.namespace.as_ref().filter(|watched| **watched == raw.id.name.namespace) {
+        if let Some(namespace) = self.namespace.as_ref().filter(|watched| **watched == raw.id.name.namespace)
+        {
             raw.id.name = ObjectName::new(namespace.clone(), raw.id.name.name.clone());
         }
         Some(raw)

@@ -9,7 +9,7 @@ use std::io::{self, BufReader, BufWriter, Read as _, Seek as _, Write as _};
 use std::os::unix::fs::{DirBuilderExt as _, FileExt as _, MetadataExt as _, OpenOptionsExt as _};
 use std::path::{Path, PathBuf};
 
-use super::format::{Contents, FormatError, HEADER, Place, end, put, read};
+use super::format::{Contents, FormatError, HEADER, Place, Places, end, put, read};
 use crate::api::{Kind, ObjectId};
 
 const FILE: &str = "objects";
@@ -56,9 +56,7 @@ struct Current {
 impl StateFile {
     /// In a folder that is made if need be, and what is in it. `Err` is about the folder; what of a file cannot be used is
     /// said in the last value.
-    pub(super) fn open(
-        dir: &Path,
-    ) -> Result<(Self, BTreeMap<ObjectId, Place>, Option<StoredError>), StoredError> {
+    pub(super) fn open(dir: &Path) -> Result<(Self, Places, Option<StoredError>), StoredError> {
         let failed = |error| StoredError::Io(dir.to_owned(), error);
         DirBuilder::new().recursive(true).mode(0o700).create(dir).map_err(failed)?;
         let mut this = Self { dir: dir.to_owned(), current: None };
@@ -66,9 +64,9 @@ impl StateFile {
         let file = match OpenOptions::new().read(true).write(true).open(&path) {
             Ok(file) => file,
             Err(error) if error.kind() == io::ErrorKind::NotFound => {
-                return Ok((this, BTreeMap::new(), None));
+                return Ok((this, Places::new(), None));
             }
-            Err(error) => return Ok((this, BTreeMap::new(), Some(StoredError::Io(path, error)))),
+            Err(error) => return Ok((this, Places::new(), Some(StoredError::Io(path, error)))),
         };
         match contents(&file, MAX_FILE) {
             Ok(Contents { objects, len, cut }) => {
@@ -76,7 +74,7 @@ impl StateFile {
                 this.current = Some(Current { file, len, appended: len / 2, is_closed: cut.is_some() });
                 Ok((this, objects, cut.map(|cut| StoredError::Cut(path, cut))))
             }
-            Err(error) => Ok((this, BTreeMap::new(), Some(StoredError::Unusable(path, error)))),
+            Err(error) => Ok((this, Places::new(), Some(StoredError::Unusable(path, error)))),
         }
     }
 
@@ -128,7 +126,7 @@ impl StateFile {
                     return Err(StoredError::Damaged(path, error));
                 }
             },
-            None => BTreeMap::new(),
+            None => Places::new(),
         };
         kept.retain(|id, _| !changes.contains_key(id));
         let mut output = Output::create(&next).map_err(failed)?;

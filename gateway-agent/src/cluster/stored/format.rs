@@ -48,10 +48,12 @@ pub(super) struct Place {
     pub hash: u64,
 }
 
+pub(super) type Places = BTreeMap<ObjectId, Place>;
+
 /// What a file holds.
 #[derive(Debug)]
 pub(super) struct Contents {
-    pub objects: BTreeMap<ObjectId, Place>,
+    pub objects: Places,
     /// Bytes up to the end of the last batch that is whole.
     pub len: u64,
     /// Why not all batches were read.
@@ -99,7 +101,7 @@ pub(super) fn read(input: &mut impl BufRead) -> Result<Contents, FormatError> {
     if reader.line != HEADER.as_bytes() {
         return Err(FormatError::Version);
     }
-    let mut contents = Contents { objects: BTreeMap::new(), len: 0, cut: None };
+    let mut contents = Contents { objects: Places::new(), len: 0, cut: None };
     let mut is_first = true;
     loop {
         match reader.batch() {
