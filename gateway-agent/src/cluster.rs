@@ -184,7 +184,7 @@ pub fn start(api: &Api, setup: &Setup) -> Result<(Cluster, Handles), StoredError
         Some(dir) => {
             let (mut stored, trouble) = stored::open(dir, &setup.scope)?;
             if let Some(trouble) = trouble {
-                tracing::warn!(error = %trouble, "starting without what --state-dir holds");
+                tracing::warn!(error = %stored::chain(&trouble), "not all that --state-dir holds is used");
             }
             restored = std::mem::take(&mut stored.objects);
             let (recorder, recording) = stored::record(stored, board.clone());

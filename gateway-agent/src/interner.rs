@@ -9,8 +9,9 @@ use std::sync::Arc;
 /// As few are not worth a look for what has no user any more.
 const FEW: usize = 64;
 
-/// Values that are in use. Those that are not any more go before their number doubles, so that there are never more than
-/// twice as many as are used, and a look costs each that came a constant.
+/// Values that are in use, and some that were: unused ones are looked for when there are twice as many as were used at the
+/// last look, so that a look costs each that came a constant, and there are never more than twice as many as ever were in
+/// use at once.
 #[derive(Debug)]
 pub(crate) struct Interner<T: ?Sized> {
     values: HashSet<Arc<T>>,
@@ -32,6 +33,7 @@ impl<T: Eq + Hash + ?Sized> Interner<T> {
         if self.values.len() >= self.sweep_at {
             self.values.retain(|value| Arc::strong_count(value) > 1);
             self.sweep_at = FEW.max(2 * self.values.len());
+            self.values.shrink_to(self.sweep_at);
         }
         self.values.insert(value.clone());
         value

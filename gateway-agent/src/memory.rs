@@ -6,8 +6,7 @@
 //! The kernel maps 64 KiB of a program around whatever is touched. After the start two thirds of the program are mapped,
 //! most of it for what is done once (arguments, credentials, schemas, the first of everything).
 
-use std::ffi::c_void;
-use std::fs;
+use std::ffi::{c_int, c_void};
 use std::future::pending;
 use std::ops::Range;
 use std::pin::Pin;
@@ -60,8 +59,8 @@ impl Passage {
     }
 }
 
-/// Gives back what is free, and pages of the program and its libraries: those in use are mapped again from the page cache,
-/// which costs a fault of about a microsecond for each 64 KiB. Takes some milliseconds and each heap's lock, so not for a
+/// Gives back what is free, and the pages of the program: those in use are mapped again from the page cache, which costs
+/// a fault of about a microsecond for each 64 KiB. Holds each heap's lock for about a millisecond per 10 MB, so not for a
 /// worker's thread.
 pub fn give_back() {
     #[cfg(target_env = "gnu")]
@@ -69,44 +68,46 @@ pub fn give_back() {
     unsafe {
         libc::malloc_trim(0);
     }
-    match fs::read_to_string("/proc/self/smaps") {
-        Ok(smaps) => unchanged_files(&smaps).for_each(unmap),
-        Err(error) => tracing::debug!(%error, "cannot read which pages are the program's"),
+    for pages in program() {
+        // SAFETY: these are whole pages of the program's file, which is never unloaded, and relocations are elsewhere, in
+        // segments that are writable: MADV_DONTNEED (madvise(2)) takes them out of the page table, and the next access, from
+        // whatever thread, finds the same bytes. (A debugger's breakpoint is lost.)
+        unsafe {
+            libc::madvise(pages.start as *mut c_void, pages.len(), libc::MADV_DONTNEED);
+        }
     }
 }
 
-/// Mappings of files that cannot be written to and whose pages are all as in the file (proc_pid_smaps(5)): neither relocated,
-/// nor patched by a debugger or a library that was loaded before.
-fn unchanged_files(smaps: &str) -> impl Iterator<Item = Range<usize>> {
-    let mut mapping = None;
-    smaps.lines().filter_map(move |line| {
-        if let Some(size) = line.strip_prefix("Anonymous:") {
-            return mapping.take().filter(|_| size.trim() == "0 kB");
-        }
-        if let Some(started) = header(line) {
-            mapping = started;
-        }
-        None
-    })
-}
-
-/// Of a line `START-END PERMISSIONS OFFSET DEVICE INODE [PATH]`; `Some(None)`: of another mapping than is wanted.
-fn header(line: &str) -> Option<Option<Range<usize>>> {
-    let mut words = line.split_ascii_whitespace();
-    let (start, end) = words.next()?.split_once('-')?;
-    let address = |text| usize::from_str_radix(text, 16).ok();
-    let range = address(start)?..address(end)?;
-    let permissions = words.next()?;
-    let inode = words.nth(2)?;
-    Some((!permissions.contains('w') && inode != "0").then_some(range))
-}
-
-fn unmap(pages: Range<usize>) {
-    // SAFETY: these are whole pages of a file, as they are in it: MADV_DONTNEED (madvise(2)) takes them out of the page table,
-    // and the next access, from whatever thread, finds the same bytes.
+/// Where the program's segments are that are not writable, in whole pages. Not those of libraries: they come and go, and
+/// it is not known what was done to them.
+fn program() -> Vec<Range<usize>> {
+    let mut segments: Vec<Range<usize>> = Vec::new();
+    // SAFETY: `add_segments` is called for loaded objects while `segments` is borrowed by nothing else.
     unsafe {
-        libc::madvise(pages.start as *mut c_void, pages.len(), libc::MADV_DONTNEED);
+        libc::dl_iterate_phdr(Some(add_segments), (&raw mut segments).cast());
     }
+    segments
+}
+
+/// Adds those of the first object only, which is the program (dl_iterate_phdr(3)).
+extern "C" fn add_segments(object: *mut libc::dl_phdr_info, _size: usize, segments: *mut c_void) -> c_int {
+    const STOP: c_int = 1;
+    // SAFETY: `program` passes its vector, and the C library a valid description, whose headers stay mapped.
+    let (segments, base, headers) = unsafe {
+        let object = &*object;
+        let headers = std::slice::from_raw_parts(object.dlpi_phdr, object.dlpi_phnum.into());
+        (&mut *segments.cast::<Vec<Range<usize>>>(), object.dlpi_addr, headers)
+    };
+    // SAFETY: sysconf(3) has no requirements.
+    let page = unsafe { libc::sysconf(libc::_SC_PAGESIZE) }.cast_unsigned();
+    for header in headers {
+        if header.p_type == libc::PT_LOAD && header.p_flags & libc::PF_W == 0 {
+            let start = base + header.p_vaddr;
+            let end = (start + header.p_memsz).next_multiple_of(page);
+            segments.push((start / page * page) as usize..end as usize);
+        }
+    }
+    STOP
 }
 
 #[cfg(test)]
@@ -115,7 +116,7 @@ mod tests {
 
     use tokio::time::{Instant, timeout};
 
-    use super::{LONGEST, OBJECTS, PATIENCE, Passage, give_back, unchanged_files};
+    use super::{LONGEST, OBJECTS, PATIENCE, Passage, give_back, program};
 
     #[tokio::test(start_paused = true)]
     async fn it_is_time_once_for_each_thousand_objects() {
@@ -157,9 +158,8 @@ mod tests {
 
     #[test]
     fn the_program_is_unmapped_and_goes_on() {
-        let smaps = std::fs::read_to_string("/proc/self/smaps").unwrap();
-        for address in unchanged_files(&smaps).flat_map(|pages| pages.step_by(4096)) {
-            // SAFETY: a byte of a file that is mapped readable, within its size, for the loader maps no more.
+        for address in program().into_iter().flat_map(|pages| pages.step_by(4096)) {
+            // SAFETY: a byte of a segment that is mapped readable.
             unsafe { (address as *const u8).read_volatile() };
         }
         let before = resident("RssFile");
@@ -167,27 +167,6 @@ mod tests {
         let after = resident("RssFile");
         // Half of it: this test runs on, and others with it.
         assert!(after < before / 2, "{before} bytes before, {after} after");
-    }
-
-    #[test]
-    fn only_what_is_as_in_its_file_is_unmapped() {
-        let smaps = "\
-55d000000000-55d000004000 r--p 00000000 fe:00 11 /usr/bin/agent
-Rss:                  16 kB
-Anonymous:             0 kB
-55d000004000-55d000008000 r-xp 00004000 fe:00 11 /usr/bin/agent with spaces
-Anonymous:             0 kB
-55d000008000-55d00000c000 r--p 00008000 fe:00 11 /usr/bin/agent
-Anonymous:             4 kB
-55d00000c000-55d000010000 rw-p 0000c000 fe:00 11 /usr/bin/agent
-Anonymous:             0 kB
-7f0000000000-7f0000004000 r--p 00000000 00:00 0
-Anonymous:             0 kB
-7ffd00000000-7ffd00002000 r-xp 00000000 00:00 0                          [vdso]
-Anonymous:             0 kB
-";
-        let expected = [0x55d0_0000_0000..0x55d0_0000_4000, 0x55d0_0000_4000..0x55d0_0000_8000_usize];
-        assert_eq!(unchanged_files(smaps).collect::<Vec<_>>(), expected);
     }
 
     #[cfg(target_env = "gnu")]

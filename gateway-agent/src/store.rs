@@ -72,7 +72,10 @@ impl Store {
         let mut gone = self.ids();
         let mut changed = false;
         for (order, object) in objects.iter().enumerate() {
-            let (id, is_change) = self.put(object.id(), object, Some(order as u64));
+            let (id, is_change) = {
+                let id = self.named(object);
+                self.put(id, object, Some(order as u64))
+            };
             gone.remove(&id);
             changed |= is_change;
         }
@@ -85,7 +88,8 @@ impl Store {
 
     /// Adds or updates one object. True when it differs from what the store had.
     pub fn apply(&mut self, object: &Object) -> bool {
-        self.apply_named(object.id(), object)
+        let id = self.named(object);
+        self.put(id, object, None).1
     }
 
     /// The same of an object whose name others keep too.
@@ -140,13 +144,16 @@ impl Store {
         std::mem::take(&mut self.dirty)
     }
 
+    /// Of an object whose name nobody else keeps.
+    fn named(&mut self, object: &Object) -> ObjectId {
+        let ObjectId { kind, name } = object.id();
+        let namespace = self.namespace_names.intern(name.namespace.clone());
+        ObjectId { kind, name: ObjectName::new(namespace, name.name.clone()) }
+    }
+
     fn put(&mut self, mut id: ObjectId, object: &Object, order: Option<u64>) -> (ObjectId, bool) {
         let fresh = order.unwrap_or(self.next_order);
         let version = self.version + 1;
-        let namespace = self.namespace_names.intern(id.name.namespace.clone());
-        if !Arc::ptr_eq(&namespace, &id.name.namespace) {
-            id.name = ObjectName::new(namespace, id.name.name.clone());
-        }
         let name = &mut id.name;
         let keep = order.is_none();
         macro_rules! put_aged {

@@ -14,6 +14,7 @@ use super::status::Observer;
 use super::stored::Recorder;
 use super::{Batch, Change};
 use crate::api::{Kind, ObjectId};
+use crate::interner::Interner;
 use crate::snapshot::ObjectName;
 
 /// Batches under way to the control loop. A batch is a page of a list at most; a control loop that falls behind slows the
@@ -29,16 +30,18 @@ pub(super) struct Feed {
     /// The writer of status, who wants to know what it has written and what others made of it.
     observer: Option<Observer>,
     idle: Duration,
+    /// Of thousands of objects: whoever keeps a name keeps this one of its namespace.
+    namespaces: Rc<RefCell<Interner<str>>>,
 }
 
 impl Feed {
-    pub(super) const fn new(
+    pub(super) fn new(
         changes: mpsc::Sender<Batch>,
         board: Rc<RefCell<Board>>,
         recorder: Option<Recorder>,
         idle: Duration,
     ) -> Self {
-        Self { changes, board, recorder, observer: None, idle }
+        Self { changes, board, recorder, observer: None, idle, namespaces: Rc::default() }
     }
 
     pub(super) fn observed_by(self, observer: Observer) -> Self {
@@ -66,6 +69,12 @@ impl Feed {
     /// Must not be held over a wait.
     pub(super) fn board(&self) -> RefMut<'_, Board> {
         self.board.borrow_mut()
+    }
+
+    /// The same name, to be kept by many.
+    pub(super) fn shared(&self, name: &ObjectName) -> ObjectName {
+        let namespace = self.namespaces.borrow_mut().intern(name.namespace.clone());
+        ObjectName::new(namespace, name.name.clone())
     }
 
     /// How long a watch may be silent.

@@ -160,11 +160,7 @@ impl Objects {
             tracing::warn!(kind = self.kind.as_str(), "the API server sent an object without a name");
             return None;
         };
-        // Whoever keeps the name of one of thousands keeps this one of the namespace with it.
-        if let Some(namespace) = self.namespace.as_ref().filter(|watched| **watched == raw.id.name.namespace)
-        {
-            raw.id.name = ObjectName::new(namespace.clone(), raw.id.name.name.clone());
-        }
+        raw.id.name = self.feed.shared(&raw.id.name);
         Some(raw)
     }
 

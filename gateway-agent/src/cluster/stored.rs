@@ -49,12 +49,18 @@ pub(super) struct Stored {
 /// Reads the folder, making it if need be. What is not of `scope` is not used. `Err` is about the folder; what of its file
 /// cannot be used is said in the second value.
 pub(super) fn open(dir: &Path, scope: &Scope) -> Result<(Stored, Option<StoredError>), StoredError> {
-    let (file, places, trouble) = StateFile::open(dir)?;
+    let (file, places, mut trouble) = StateFile::open(dir)?;
     let mut stored = Stored { file, objects: Vec::new(), hashes: BTreeMap::new(), strangers: Vec::new() };
     for (id, place) in places {
-        let json = stored.file.object(place).ok();
-        let object = json.and_then(|json| read(&id, &json));
-        match object.filter(|_| scope.holds(&id)) {
+        let json = match stored.file.object(place) {
+            Ok(json) => json,
+            Err(error) => {
+                // It stays in the file, and is recorded anew when it is told.
+                trouble.get_or_insert_with(|| StoredError::Io(dir.to_owned(), error));
+                continue;
+            }
+        };
+        match read(&id, &json).filter(|_| scope.holds(&id)) {
             Some(object) => {
                 stored.hashes.insert(id, place.hash);
                 stored.objects.push(object);
@@ -111,12 +117,16 @@ impl Recorder {
 
     /// What is not in a list is gone.
     pub(super) fn listed(&self, kind: Kind, namespace: Option<&str>, names: &BTreeSet<ObjectName>) {
-        let is_gone = |id: &&ObjectId| {
-            id.kind == kind
-                && namespace.is_none_or(|namespace| *id.name.namespace == *namespace)
-                && !names.contains(&id.name)
+        // Namespaces are the first thing in the order of names.
+        let first = ObjectId { kind, name: ObjectName::new(namespace.unwrap_or_default(), "") };
+        let is_meant = |id: &&ObjectId| {
+            id.kind == kind && namespace.is_none_or(|namespace| *id.name.namespace == *namespace)
         };
-        let gone: Vec<ObjectId> = self.0.pending.borrow().known.keys().filter(is_gone).cloned().collect();
+        let gone: Vec<ObjectId> = {
+            let pending = self.0.pending.borrow();
+            let listed = pending.known.range(first..).map(|(id, _)| id).take_while(is_meant);
+            listed.filter(|id| !names.contains(&id.name)).cloned().collect()
+        };
         for id in gone {
             self.deleted(id);
         }
@@ -126,9 +136,13 @@ impl Recorder {
 /// Starts to record. The task ends with the last write after [`Recording::finish`].
 pub(super) fn record(stored: Stored, board: Rc<RefCell<Board>>) -> (Recorder, Recording) {
     let Stored { file, objects: _, hashes, strangers } = stored;
-    let changes = strangers.into_iter().map(|id| (id, None)).collect();
-    let shared =
-        Rc::new(Shared { pending: RefCell::new(Pending { changes, known: hashes }), wake: Notify::new() });
+    let changes: Changes = strangers.into_iter().map(|id| (id, None)).collect();
+    let wake = Notify::new();
+    // Secrets of a namespace that is watched no longer may be among them.
+    if !changes.is_empty() {
+        wake.notify_one();
+    }
+    let shared = Rc::new(Shared { pending: RefCell::new(Pending { changes, known: hashes }), wake });
     let stop = Rc::new(Notify::new());
     let task = spawn_local(run(file, shared.clone(), board, stop.clone()));
     (Recorder(shared), Recording { task, stop })
@@ -240,7 +254,7 @@ fn pace(written: u64) -> Duration {
     PACE + PACE_PER_BYTE * u32::try_from(written).unwrap_or(u32::MAX)
 }
 
-fn chain(error: &dyn std::error::Error) -> String {
+pub(super) fn chain(error: &dyn std::error::Error) -> String {
     match error.source() {
         Some(source) => format!("{error}: {source}"),
         None => error.to_string(),

@@ -26,20 +26,15 @@ impl<T> Default for HostTable<T> {
 impl<T: Clone> HostTable<T> {
     /// Sets the value for `pattern`: a name, `*.suffix`, or `None` for every name. Returns the one it replaces.
     pub fn insert(&mut self, pattern: Option<&str>, value: T) -> Option<T> {
-        match pattern {
-            None => self.any.replace(value),
-            Some(name) => match name.strip_prefix("*.") {
-                Some(suffix) => self.wildcard.insert(suffix, value),
-                None => self.exact.insert(name, value),
-            },
-        }
+        self.insert_shared(pattern.map(Arc::from).as_ref(), value)
     }
 
-    /// The same, where an exact name need not be copied.
+    /// The same, where an exact name is not copied.
     pub fn insert_shared(&mut self, pattern: Option<&Arc<str>>, value: T) -> Option<T> {
-        match pattern {
-            Some(name) if !name.starts_with("*.") => self.exact.insert(name.clone(), value),
-            other => self.insert(other.map(|name| &**name), value),
+        let Some(name) = pattern else { return self.any.replace(value) };
+        match name.strip_prefix("*.") {
+            Some(suffix) => self.wildcard.insert(suffix, value),
+            None => self.exact.insert(name.clone(), value),
         }
     }
 

@@ -120,9 +120,9 @@ pub struct HttpRule {
     pub index: u16,
     /// As the route names it; its position where it does not. Labels metrics and the access log.
     pub name: Arc<str>,
-    /// [`Filters::none`] for nearly every rule. What the rule's filters do, unless the backend that is chosen has [`super::WeightedBackend::filters`]. What they
-    /// do to the answer holds for answers of backends and for redirects, and not for errors of the proxy but what CORS
-    /// says.
+    /// What the rule's filters do, unless the backend that is chosen has [`super::WeightedBackend::filters`]. What they do
+    /// to the answer holds for answers of backends and for redirects, and not for errors of the proxy but what CORS says.
+    /// [`Filters::none`] for nearly every rule.
     pub filters: Arc<Filters>,
     pub timeouts: HttpTimeouts,
     /// `None`: as the proxy does by itself. No attempts: not even that.

@@ -266,11 +266,10 @@ impl Schedule {
 
     /// After a full list: every other object of that kind and namespace is gone.
     pub fn retain(&mut self, kind: &str, namespace: Option<&str>, is_listed: impl Fn(&ObjectName) -> bool) {
-        let is_gone = |target: &Target| {
-            let is_meant = namespace.is_none_or(|namespace| namespace == &*target.name.namespace);
-            target.kind == kind && is_meant && !is_listed(&target.name)
+        let is_gone = |name: &ObjectName| {
+            namespace.is_none_or(|namespace| namespace == &*name.namespace) && !is_listed(name)
         };
-        for target in self.objects.targets().into_iter().filter(is_gone) {
+        for target in self.objects.of_kind(kind, is_gone) {
             self.forget(&target);
         }
     }
@@ -305,9 +304,11 @@ impl Schedule {
         let mut wait = |entry: &mut Entry, bounds| {
             entry.not_before = now + entry.work_mut().failures.next(bounds, &mut self.chance);
         };
+        // Whoever leads more now, or other parents, has not been asked to write these.
+        let is_by_present = job.leading == self.leading && job.parents == self.parents;
         let lacks_room = |digest: &Digest, released: &[Parent]| {
             let standing = |parent: &Parent| standing(&self.parents, released, parent, &self.leading);
-            is_latest && !is_settled(digest, &job.desired, &standing)
+            is_latest && is_by_present && !is_settled(digest, &job.desired, &standing)
         };
         match done {
             Done::Same(seen) => entry.settle(seen, job, lacks_room),

@@ -65,7 +65,7 @@ fn rank(hostname: Specificity, one: &HttpRouteMatch) -> u64 {
 }
 
 /// The greater comes first. What is too large for so many bits counts as the largest: the schema allows hostnames of 253
-/// characters, paths and expressions of 4,096, and 16 headers and parameters.
+/// characters, paths of 1,024, and 16 headers and parameters; expressions have 4,096 bytes at most.
 fn descending(count: usize, bits: u32) -> u64 {
     let max = (1 << bits) - 1;
     max - u64::try_from(count).unwrap_or(max).min(max)

@@ -1,5 +1,5 @@
-//! The file and its ways: what changes is appended, so that a change costs what changed; when a third of the file is of no
-//! use any more, or a Secret changes, it is written anew beside the old one and put in its place in one step.
+//! The file and its ways: what changes is appended, so that a change costs what changed; once a third of the file was
+//! appended, or where a Secret changes, it is written anew beside the old one and put in its place in one step.
 //!
 //! A crash leaves the changes up to some write. In memory there is nothing of what is in the file.
 
@@ -15,7 +15,7 @@ use crate::api::{Kind, ObjectId};
 const FILE: &str = "objects";
 const NEXT: &str = "objects.next";
 
-/// 5,000 routes with their Services and endpoints are under 15 MB. A volume in memory has to hold the objects two and a
+/// 5,000 routes with their Services and endpoints are under 15 MB. A volume (`deploy/`) has to hold the objects two and a
 /// half times: once and a half in the file, once beside it.
 const MAX_FILE: u64 = 64 << 20;
 
@@ -30,7 +30,7 @@ pub enum StoredError {
     Unusable(PathBuf, #[source] FormatError),
     #[error("{0} is used but for its last changes")]
     Cut(PathBuf, #[source] FormatError),
-    #[error("{0} cannot be read to be written anew")]
+    #[error("{0} was damaged: nothing is recorded until the agent starts again")]
     Damaged(PathBuf, #[source] FormatError),
     #[error("{0} would be {1} bytes long, which is more than {MAX_FILE}; the last one that was not stays")]
     TooLarge(PathBuf, u64),
@@ -172,9 +172,11 @@ impl Current {
         !self.is_closed
             && self.appended + len <= SLACK.max(first / 2)
             && self.len + len <= MAX_FILE
-            // Somebody may have emptied the folder.
+            // Somebody may have emptied the folder, or the file.
             && fs::metadata(path).is_ok_and(|there| {
-                self.file.metadata().is_ok_and(|ours| (there.dev(), there.ino()) == (ours.dev(), ours.ino()))
+                let ours = self.file.metadata();
+                ours.is_ok_and(|ours| (there.dev(), there.ino()) == (ours.dev(), ours.ino()))
+                    && there.len() == self.len
             })
     }
 
@@ -352,6 +354,21 @@ mod tests {
         fs::remove_file(dir.path().join(FILE)).expect("removed");
         file.write(&[change("b", "2")].into()).expect("anew");
         assert_eq!(stored(dir.path()).0, ["a 1", "b 2"]);
+    }
+
+    #[test]
+    fn a_file_that_others_changed_is_not_appended_to_and_that_is_said() {
+        let dir = tempfile::tempdir().expect("a folder");
+        let mut file = new(dir.path());
+        file.write(&[change("a", "1")].into()).expect("written");
+        OpenOptions::new()
+            .write(true)
+            .open(dir.path().join(FILE))
+            .expect("a file")
+            .set_len(0)
+            .expect("emptied");
+        let result = file.write(&[change("b", "2")].into());
+        assert!(matches!(result, Err(StoredError::Damaged(..))));
     }
 
     #[test]

@@ -3,6 +3,7 @@
 //! Versions of it share what they have in common: one match more or less among thousands costs what it takes to find its
 //! path. Finds the matches whose path holds without looking at the others.
 
+use std::cmp::Ordering;
 use std::sync::Arc;
 
 use super::{HttpMatch, HttpRouteMatch, HttpRule, PathMatch, RequestView};
@@ -34,6 +35,8 @@ pub struct VirtualHost {
     method: SharedMap<Candidates>,
     /// Bytes of the longest prefix: longer beginnings of a request's path need no look.
     prefix_bytes_max: usize,
+    /// Prefixes that are as long: only when the last of them goes, all are looked at.
+    n_longest: usize,
 }
 
 /// Those with one path, in order. Nearly always one.
@@ -72,7 +75,9 @@ impl VirtualHost {
             PathMatch::Exact(path) => (&mut self.exact, path.clone()),
             PathMatch::Method(method) => (&mut self.method, method.clone()),
             PathMatch::Prefix(path) => {
-                self.prefix_bytes_max = self.prefix_bytes_max.max(path.len());
+                if self.prefix.get(path).is_none() {
+                    self.count_prefix(path.len());
+                }
                 (&mut self.prefix, path.clone())
             }
             PathMatch::Regex(_) => {
@@ -87,6 +92,7 @@ impl VirtualHost {
 
     /// Takes the match that has this order and this path away.
     pub fn remove(&mut self, order: &MatchOrder, path: &PathMatch) {
+        let is_prefix = matches!(path, PathMatch::Prefix(_));
         let (paths, path) = match path {
             PathMatch::Exact(path) => (&mut self.exact, path),
             PathMatch::Method(method) => (&mut self.method, method),
@@ -103,9 +109,22 @@ impl VirtualHost {
             return;
         }
         paths.remove(path);
-        if path.len() == self.prefix_bytes_max {
-            let lengths = self.prefix.iter().map(|(path, _)| path.len());
-            self.prefix_bytes_max = lengths.max().unwrap_or(0);
+        if is_prefix && path.len() == self.prefix_bytes_max {
+            self.n_longest -= 1;
+            if self.n_longest == 0 {
+                self.prefix_bytes_max = 0;
+                let lengths: Vec<usize> = self.prefix.iter().map(|(path, _)| path.len()).collect();
+                lengths.into_iter().for_each(|bytes| self.count_prefix(bytes));
+            }
+        }
+    }
+
+    /// One more prefix of so many bytes.
+    fn count_prefix(&mut self, bytes: usize) {
+        match bytes.cmp(&self.prefix_bytes_max) {
+            Ordering::Less => {}
+            Ordering::Equal => self.n_longest += 1,
+            Ordering::Greater => (self.prefix_bytes_max, self.n_longest) = (bytes, 1),
         }
     }
 

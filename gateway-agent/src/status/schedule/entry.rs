@@ -112,6 +112,8 @@ impl Entry {
     pub(super) fn settled(&mut self) {
         if let Some(work) = &mut self.work {
             work.unsettled_since = None;
+            // Another may have written it.
+            work.failures.reset();
         }
     }
 

@@ -34,6 +34,13 @@ impl Objects {
         }
     }
 
+    /// Those of one kind for which `is_wanted`, in no order.
+    pub(super) fn of_kind(&self, kind: &str, is_wanted: impl Fn(&ObjectName) -> bool) -> Vec<Target> {
+        let Some((kind, entries)) = self.by_kind.get_key_value(kind) else { return Vec::new() };
+        let names = entries.keys().filter(|name| is_wanted(name));
+        names.map(|name| Target { kind, name: name.clone() }).collect()
+    }
+
     /// All that there are, in no order.
     pub(super) fn targets(&self) -> Vec<Target> {
         let entries =

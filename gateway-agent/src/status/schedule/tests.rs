@@ -181,6 +181,47 @@ fn only_the_leader_has_work_and_who_gains_the_lease_goes_through_everything() {
     assert_eq!(started(&mut schedule, 3 * SECOND).len(), 1);
 }
 
+#[test]
+fn a_lease_that_comes_while_a_write_is_under_way_has_its_entry_written_too() {
+    let there = Parent { kind: ParentKind::Gateway, name: ObjectName::new("other", "gw") };
+    let mut wanted = (*status("r", 1, "m")).clone();
+    let accepted = wanted.scopes[0].conditions.to_vec();
+    let scope = Scope::Parent { index: 1, parent: there.clone(), section: None, port: None };
+    wanted.scopes = [wanted.scopes[0].clone(), ScopeStatus::new(scope, accepted)].into();
+    let wanted = Arc::new(wanted);
+    let mut store = Store::default();
+    for gateway in ["gw", "other/gw"] {
+        let spec = serde_json::json!({"gatewayClassName": "gateway-agent", "listeners": []});
+        store.apply(&with_spec("Gateway", gateway, spec));
+    }
+    let parents = Arc::new(Parents::new(&store, &Config::default()));
+    let mut schedule = Schedule::new(1);
+    schedule.leading(Duration::ZERO, lease());
+    schedule.desired(Duration::ZERO, [wanted.clone()].into_iter().collect(), parents);
+    observe(&mut schedule, Duration::ZERO, "r", seen(7, 1, None));
+    let job = schedule.next(Duration::ZERO).expect("a job");
+    assert_ne!(job.standing(&there), Standing::Ours);
+
+    let both = ["default", "other"].map(|namespace| (namespace.into(), "gateway-agent".into()));
+    schedule.leading(Duration::ZERO, Leading::Of(both.into()));
+    schedule.done(SECOND, &job, Done::Written(seen(8, 1, Some(&wanted))));
+    let job = schedule.next(SECOND + SPACING).expect("the other entry");
+    assert_eq!(job.standing(&there), Standing::Ours);
+}
+
+#[test]
+fn failures_are_forgotten_once_another_has_written_it() {
+    let wanted = status("r", 1, "m");
+    let mut schedule = schedule(&[&wanted]);
+    observe(&mut schedule, Duration::ZERO, "r", seen(7, 1, None));
+    let job = schedule.next(Duration::ZERO).expect("a job");
+    schedule.done(Duration::ZERO, &job, Done::Failed);
+    let due = schedule.due().expect("again");
+    observe(&mut schedule, due, "r", seen(8, 1, Some(&wanted)));
+    assert!(is_quiet(&mut schedule, due));
+    assert!(schedule.objects.get(&target("r")).expect("known").work().is_none());
+}
+
 // O47
 #[test]
 fn conflicts_back_off_and_count() {
