@@ -1,6 +1,6 @@
 //! `--state-dir`: the objects as they were accepted last, for a start while the API is away.
 //!
-//! Changes are gathered and written in the background ([`file`]). Secrets are in it, since nothing is served without them:
+//! Changes are gathered and written in the background ([`mod@file`]). Secrets are in it, since nothing is served without them:
 //! mode 0600, and in a pod a memory-backed volume.
 
 mod file;
