@@ -230,6 +230,20 @@ impl ScopeStatus {
         self.listener.as_deref()
     }
 
+    /// 0 for anything but a listener.
+    pub fn attached_routes(&self) -> usize {
+        self.listener().map_or(0, |facts| facts.attached_routes)
+    }
+
+    /// Empty for anything but a listener, as the next.
+    pub fn supported_kinds(&self) -> &[&'static str] {
+        self.listener().map_or(&[], |facts| &facts.supported_kinds)
+    }
+
+    pub fn keys(&self) -> &[ListenerKey] {
+        self.listener().map_or(&[], |facts| &facts.keys)
+    }
+
     pub fn condition(&self, kind: &str) -> Option<&Condition> {
         self.conditions.iter().find(|condition| condition.kind == kind)
     }

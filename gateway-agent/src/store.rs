@@ -72,10 +72,8 @@ impl Store {
         let mut gone = self.ids();
         let mut changed = false;
         for (order, object) in objects.iter().enumerate() {
-            let (id, is_change) = {
-                let id = self.named(object);
-                self.put(id, object, Some(order as u64))
-            };
+            let id = self.named(object);
+            let (id, is_change) = self.put(id, object, Some(order as u64));
             gone.remove(&id);
             changed |= is_change;
         }
@@ -156,27 +154,16 @@ impl Store {
         let version = self.version + 1;
         let name = &mut id.name;
         let keep = order.is_none();
-        macro_rules! put_aged {
-            ($table:ident, $converted:ident) => {{
+        // `$parents`: where it is a route.
+        macro_rules! aged {
+            ($table:ident, $convert:ident, $object:expr $(, $parents:ident)?) => {{
                 let before = self.$table.get_key_value(name);
                 // One allocation of it: whatever names the object has a copy of this one.
                 *name = before.map_or_else(|| name.clone(), |(known, _)| known.clone());
-                $converted.meta.name = name.clone();
-                keep_order(keep, &mut $converted.meta, before.map(|(_, old)| &old.object.meta));
-                upsert(&mut self.$table, name, version, $converted)
-            }};
-        }
-        macro_rules! aged {
-            ($table:ident, $convert:ident, $object:expr) => {{
-                let mut converted = convert::$convert($object, fresh);
-                put_aged!($table, converted)
-            }};
-        }
-        macro_rules! route {
-            ($table:ident, $convert:ident, $object:expr) => {{
-                let mut converted = convert::$convert($object, fresh);
-                converted.parents = self.parent_refs.intern(converted.parents);
-                put_aged!($table, converted)
+                let mut converted = convert::$convert($object, name, fresh);
+                $(converted.$parents = self.parent_refs.intern(converted.$parents);)?
+                keep_order(keep, &mut converted.meta, before.map(|(_, old)| &old.object.meta));
+                upsert(&mut self.$table, name, version, converted)
             }};
         }
         let changed = match object {
@@ -184,8 +171,8 @@ impl Store {
             Object::ConfigMap(map) => upsert(&mut self.config_maps, name, version, convert::config_map(map)),
             Object::EndpointSlice(slice) => self.put_slice(name, version, convert::endpoint_slice(slice)),
             Object::Gateway(gateway) => aged!(gateways, gateway, gateway),
-            Object::GrpcRoute(route) => route!(grpc_routes, grpc_route, route),
-            Object::HttpRoute(route) => route!(http_routes, http_route, route),
+            Object::GrpcRoute(route) => aged!(grpc_routes, grpc_route, route, parents),
+            Object::HttpRoute(route) => aged!(http_routes, http_route, route, parents),
             Object::ListenerSet(set) => aged!(listener_sets, listener_set, set),
             Object::Namespace(namespace) => {
                 upsert(&mut self.namespaces, name, version, convert::namespace(namespace))
@@ -199,9 +186,9 @@ impl Store {
                 mark(&mut self.managed_services, name, service.managed.is_some());
                 upsert(&mut self.services, name, version, service)
             }
-            Object::TcpRoute(route) => route!(tcp_routes, tcp_route, route),
-            Object::TlsRoute(route) => route!(tls_routes, tls_route, route),
-            Object::UdpRoute(route) => route!(udp_routes, udp_route, route),
+            Object::TcpRoute(route) => aged!(tcp_routes, tcp_route, route, parents),
+            Object::TlsRoute(route) => aged!(tls_routes, tls_route, route, parents),
+            Object::UdpRoute(route) => aged!(udp_routes, udp_route, route, parents),
         };
         if order.is_none() {
             self.next_order += 1;

@@ -263,12 +263,15 @@ pub(super) fn chain(error: &dyn std::error::Error) -> String {
 
 #[cfg(test)]
 mod tests {
+    use std::cell::RefCell;
     use std::fs;
+    use std::rc::Rc;
     use std::time::Duration;
 
     use serde_json::json;
+    use tokio::sync::Notify;
 
-    use super::{Scope, Stored, open, pace};
+    use super::{Recorder, Scope, Shared, Stored, open, pace};
     use crate::api::{Kind, ObjectId};
     use crate::snapshot::ObjectName;
 
@@ -292,6 +295,27 @@ mod tests {
     fn after_much_was_written_the_next_write_waits_longer() {
         assert_eq!(pace(10_000), Duration::from_millis(1_010));
         assert_eq!(pace(3_000_000), Duration::from_secs(4));
+    }
+
+    #[test]
+    fn what_is_not_in_a_full_list_is_gone_and_nothing_else() {
+        let known = ["a/x", "b/x", "b/y", "c/x"].map(|text| text.split_once('/').expect("a name"));
+        let recorder = Recorder(Rc::new(Shared { pending: RefCell::default(), wake: Notify::new() }));
+        let slice = ObjectId { kind: Kind::EndpointSlice, name: ObjectName::new("b", "x") };
+        recorder.applied(slice.clone(), b"{}".to_vec());
+        for (namespace, name) in known {
+            recorder.applied(id(namespace, name), b"{}".to_vec());
+        }
+        let gone = || {
+            let changes = std::mem::take(&mut recorder.0.pending.borrow_mut().changes);
+            changes.into_iter().filter(|(_, json)| json.is_none()).map(|(id, _)| id).collect::<Vec<_>>()
+        };
+        recorder.listed(Kind::Service, Some("b"), &[ObjectName::new("b", "y")].into());
+        assert_eq!(gone(), [id("b", "x")]);
+        recorder.listed(Kind::Service, None, &[ObjectName::new("c", "x")].into());
+        assert_eq!(gone(), [id("a", "x"), id("b", "y")]);
+        recorder.listed(Kind::EndpointSlice, None, &[].into());
+        assert_eq!(gone(), [slice]);
     }
 
     #[test]

@@ -103,7 +103,7 @@ fn join_listener(scope: &mut ScopeStatus, is_gateway_accepted: bool, is_set: boo
     if scope.condition(kind::PROGRAMMED).is_some() {
         return;
     }
-    let keys = scope.listener().map_or_else(Vec::new, |facts| facts.keys.clone());
+    let keys = scope.keys().to_vec();
     if keys.is_empty() {
         let why = if is_gateway_accepted {
             "the Gateway has no usable address"

@@ -115,7 +115,7 @@ fn object_rows(status: &ObjectStatus) -> Vec<Row> {
 fn scope_title(scope: &ScopeStatus) -> String {
     match &scope.scope {
         Scope::Object => "-".into(),
-        Scope::Listener(section) => match scope.listener().map_or(0, |facts| facts.attached_routes) {
+        Scope::Listener(section) => match scope.attached_routes() {
             1 => format!("{section} (1 route)"),
             n => format!("{section} ({n} routes)"),
         },

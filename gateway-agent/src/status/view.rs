@@ -104,16 +104,9 @@ impl ObjectView {
             Scope::Object => self.conditions = conditions,
             Scope::Listener(name) => self.listeners.push(ListenerView {
                 name: name.clone(),
-                attached_routes: scope.listener().map_or(0, |facts| facts.attached_routes),
-                supported_kinds: scope
-                    .listener()
-                    .map_or_else(Vec::new, |facts| facts.supported_kinds.clone()),
-                entries: scope
-                    .listener()
-                    .into_iter()
-                    .flat_map(|facts| &facts.keys)
-                    .map(ToString::to_string)
-                    .collect(),
+                attached_routes: scope.attached_routes(),
+                supported_kinds: scope.supported_kinds().to_vec(),
+                entries: scope.keys().iter().map(ToString::to_string).collect(),
                 conditions,
             }),
             Scope::Parent { index: _, parent, section, port } => self.parents.push(ParentView {

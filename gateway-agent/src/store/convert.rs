@@ -25,19 +25,9 @@ pub(super) use self::stream::{tcp_route, tls_route, udp_route};
 use super::objects::{Age, GroupKind, Meta};
 use crate::snapshot::ObjectName;
 
-/// Where an object without a namespace belongs.
-const DEFAULT_NAMESPACE: &str = "default";
-
-pub(super) fn object_name(meta: &ObjectMeta) -> ObjectName {
-    ObjectName::new(
-        meta.namespace.as_deref().unwrap_or(DEFAULT_NAMESPACE),
-        meta.name.as_deref().unwrap_or_default(),
-    )
-}
-
-fn meta(meta: &ObjectMeta, order: u64) -> Meta {
+fn meta(name: &ObjectName, meta: &ObjectMeta, order: u64) -> Meta {
     Meta {
-        name: object_name(meta),
+        name: name.clone(),
         generation: meta.generation.unwrap_or(0),
         age: meta.creation_timestamp.as_ref().map_or(Age::Order(order), |time| Age::Created(time.0)),
     }

@@ -30,7 +30,7 @@ pub(super) fn merge(status: &mut Value, wanted: &WantedObject<'_>, generation: i
         let mut listener = old.iter().find(is_it).and_then(Value::as_object).cloned().unwrap_or_default();
         listener.insert("name".into(), (*name).into());
         listener.insert("supportedKinds".into(), kinds(scope));
-        listener.insert("attachedRoutes".into(), json!(attached_routes(scope)));
+        listener.insert("attachedRoutes".into(), json!(scope.attached_routes()));
         unplaced += conditions::merge(&mut listener, &scope.conditions, generation, now);
         listeners.push(listener.into());
     }
@@ -42,15 +42,7 @@ pub(super) fn merge(status: &mut Value, wanted: &WantedObject<'_>, generation: i
 
 fn kinds(scope: &ScopeStatus) -> Value {
     let kind = |kind: &&str| json!({"group": GATEWAY_GROUP, "kind": kind});
-    supported_kinds(scope).iter().map(kind).collect()
-}
-
-fn supported_kinds(scope: &ScopeStatus) -> &[&'static str] {
-    scope.listener().map_or(&[], |facts| &facts.supported_kinds)
-}
-
-fn attached_routes(scope: &ScopeStatus) -> usize {
-    scope.listener().map_or(0, |facts| facts.attached_routes)
+    scope.supported_kinds().iter().map(kind).collect()
 }
 
 fn set_addresses(status: &mut Map<String, Value>, addresses: &[Address]) {
@@ -72,9 +64,9 @@ pub(super) fn hash_wanted(wanted: &WantedObject<'_>, generation: i64, hasher: &m
     }
     wanted.attached_listener_sets.unwrap_or(0).hash(hasher);
     for (name, scope) in &wanted.listeners {
-        (name, attached_routes(scope)).hash(hasher);
-        supported_kinds(scope).len().hash(hasher);
-        for kind in supported_kinds(scope) {
+        (name, scope.attached_routes()).hash(hasher);
+        scope.supported_kinds().len().hash(hasher);
+        for kind in scope.supported_kinds() {
             (GATEWAY_GROUP, *kind).hash(hasher);
         }
         conditions::hash_wanted(&scope.conditions, generation, hasher);

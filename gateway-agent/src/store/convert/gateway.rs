@@ -15,6 +15,7 @@ use crate::api::listenersets::{
     ListenerSetListeners, ListenerSetListenersAllowedRoutesNamespacesFrom, ListenerSetListenersTlsMode,
 };
 use crate::api::{Gateway as ApiGateway, ListenerSet as ApiSet};
+use crate::snapshot::ObjectName;
 use crate::store::objects::{
     AddressKind, ClientValidation, GATEWAY_GROUP, Gateway, GatewayAddress, GatewayTls, GroupKind,
     Infrastructure, LabelRequirement, LabelSelector, ListenerProtocol, ListenerSet, ListenerSetFilter,
@@ -114,7 +115,7 @@ macro_rules! listener {
     }};
 }
 
-pub(in crate::store) fn gateway(gateway: &ApiGateway, order: u64) -> Gateway {
+pub(in crate::store) fn gateway(gateway: &ApiGateway, name: &ObjectName, order: u64) -> Gateway {
     // Destructured fully, so that a field of a newer API cannot be passed over.
     let GatewaySpec { addresses, allowed_listeners, gateway_class_name, infrastructure, listeners, tls } =
         &gateway.spec;
@@ -122,7 +123,7 @@ pub(in crate::store) fn gateway(gateway: &ApiGateway, order: u64) -> Gateway {
         listener!(listener, GatewayListenersTlsMode, GatewayListenersAllowedRoutesNamespacesFrom)
     };
     Gateway {
-        meta: meta(&gateway.metadata, order),
+        meta: meta(name, &gateway.metadata, order),
         uid: optional(gateway.metadata.uid.as_ref())
             .filter(|_| gateway.metadata.deletion_timestamp.is_none()),
         class: shared(gateway_class_name),
@@ -147,13 +148,13 @@ pub(in crate::store) fn gateway(gateway: &ApiGateway, order: u64) -> Gateway {
     }
 }
 
-pub(in crate::store) fn listener_set(set: &ApiSet, order: u64) -> ListenerSet {
+pub(in crate::store) fn listener_set(set: &ApiSet, name: &ObjectName, order: u64) -> ListenerSet {
     let parent = &set.spec.parent_ref;
     let listener = |listener: &ListenerSetListeners| {
         listener!(listener, ListenerSetListenersTlsMode, ListenerSetListenersAllowedRoutesNamespacesFrom)
     };
     ListenerSet {
-        meta: meta(&set.metadata, order),
+        meta: meta(name, &set.metadata, order),
         parent: ObjectRef {
             group: shared(parent.group.as_deref().unwrap_or(GATEWAY_GROUP)),
             kind: shared(parent.kind.as_deref().unwrap_or("Gateway")),

@@ -8,13 +8,13 @@ use crate::api::grpcroutes::{
     GrpcRouteRules, GrpcRouteRulesMatches, GrpcRouteRulesMatchesHeadersType as HeaderType,
     GrpcRouteRulesMatchesMethod as Method, GrpcRouteRulesMatchesMethodType as MethodType,
 };
-use crate::snapshot::{HttpRouteMatch, PathMatch};
+use crate::snapshot::{HttpRouteMatch, ObjectName, PathMatch};
 use crate::store::objects::{HttpRoute, HttpRouteRule};
 
-pub(in crate::store) fn grpc_route(route: &ApiRoute, order: u64) -> HttpRoute {
+pub(in crate::store) fn grpc_route(route: &ApiRoute, name: &ObjectName, order: u64) -> HttpRoute {
     let mut patterns = Patterns::default();
     HttpRoute {
-        meta: meta(&route.metadata, order),
+        meta: meta(name, &route.metadata, order),
         parents: parent_refs!(route.spec.parent_refs),
         hostnames: hostnames(route.spec.hostnames.as_deref().unwrap_or_default()),
         rules: route.spec.rules.iter().flatten().map(|one| rule(one, &mut patterns)).collect(),

@@ -10,10 +10,10 @@ pub(super) use self::matching::{Form, Patterns, Reader};
 use super::{backend_ref, hostnames, meta, parent_refs, shared};
 use crate::api::HttpRoute as ApiRoute;
 use crate::api::httproutes::HttpRouteRules;
-use crate::snapshot::HttpRouteMatch;
+use crate::snapshot::{HttpRouteMatch, ObjectName};
 use crate::store::objects::{BackendRef, HttpFilters, HttpRoute, HttpRouteRule, HttpRuleTerms};
 
-pub(in crate::store) fn http_route(route: &ApiRoute, order: u64) -> HttpRoute {
+pub(in crate::store) fn http_route(route: &ApiRoute, name: &ObjectName, order: u64) -> HttpRoute {
     let mut patterns = Patterns::default();
     let rules = match route.spec.rules.as_deref() {
         // The default of the CRD: one rule that matches every path.
@@ -21,7 +21,7 @@ pub(in crate::store) fn http_route(route: &ApiRoute, order: u64) -> HttpRoute {
         Some(rules) => rules.iter().map(|one| rule(one, &mut patterns)).collect(),
     };
     HttpRoute {
-        meta: meta(&route.metadata, order),
+        meta: meta(name, &route.metadata, order),
         parents: parent_refs!(route.spec.parent_refs),
         hostnames: hostnames(route.spec.hostnames.as_deref().unwrap_or_default()),
         rules,

@@ -6,20 +6,24 @@ use crate::api::backendtlspolicies::{
     BackendTlsPolicySpec, BackendTlsPolicyValidation,
     BackendTlsPolicyValidationSubjectAltNamesType as AlternativeNameType,
 };
-use crate::snapshot::SubjectName;
+use crate::snapshot::{ObjectName, SubjectName};
 use crate::store::objects::{BackendTlsPolicy, LocalRef, PolicyTarget};
 
-pub(in crate::store) fn backend_tls_policy(policy: &ApiPolicy, order: u64) -> BackendTlsPolicy {
+pub(in crate::store) fn backend_tls_policy(
+    policy: &ApiPolicy,
+    name: &ObjectName,
+    order: u64,
+) -> BackendTlsPolicy {
     // Destructured fully, so that a field of a newer API cannot be passed over.
     let BackendTlsPolicySpec { options, target_refs, validation } = &policy.spec;
     let BackendTlsPolicyValidation {
         ca_certificate_refs,
-        hostname: name,
+        hostname: server_name,
         subject_alt_names,
         well_known_ca_certificates,
     } = validation;
     BackendTlsPolicy {
-        meta: meta(&policy.metadata, order),
+        meta: meta(name, &policy.metadata, order),
         targets: target_refs
             .iter()
             .map(|target| PolicyTarget {
@@ -31,7 +35,7 @@ pub(in crate::store) fn backend_tls_policy(policy: &ApiPolicy, order: u64) -> Ba
                 section: optional(target.section_name.as_ref()),
             })
             .collect(),
-        hostname: hostname(name),
+        hostname: hostname(server_name),
         authorities: ca_certificate_refs
             .iter()
             .flatten()

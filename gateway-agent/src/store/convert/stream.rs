@@ -2,6 +2,7 @@
 
 use super::{backend_ref, hostnames, meta, parent_refs};
 use crate::api::{TcpRoute, TlsRoute, UdpRoute};
+use crate::snapshot::ObjectName;
 use crate::store::objects::StreamRoute;
 
 /// The schema allows one rule; the backends of further ones would otherwise be lost without a word.
@@ -11,27 +12,27 @@ macro_rules! backends {
     };
 }
 
-pub(in crate::store) fn tls_route(route: &TlsRoute, order: u64) -> StreamRoute {
+pub(in crate::store) fn tls_route(route: &TlsRoute, name: &ObjectName, order: u64) -> StreamRoute {
     StreamRoute {
-        meta: meta(&route.metadata, order),
+        meta: meta(name, &route.metadata, order),
         parents: parent_refs!(route.spec.parent_refs),
         hostnames: hostnames(&route.spec.hostnames),
         backends: backends!(route.spec.rules),
     }
 }
 
-pub(in crate::store) fn tcp_route(route: &TcpRoute, order: u64) -> StreamRoute {
+pub(in crate::store) fn tcp_route(route: &TcpRoute, name: &ObjectName, order: u64) -> StreamRoute {
     StreamRoute {
-        meta: meta(&route.metadata, order),
+        meta: meta(name, &route.metadata, order),
         parents: parent_refs!(route.spec.parent_refs),
         hostnames: Vec::new(),
         backends: backends!(route.spec.rules),
     }
 }
 
-pub(in crate::store) fn udp_route(route: &UdpRoute, order: u64) -> StreamRoute {
+pub(in crate::store) fn udp_route(route: &UdpRoute, name: &ObjectName, order: u64) -> StreamRoute {
     StreamRoute {
-        meta: meta(&route.metadata, order),
+        meta: meta(name, &route.metadata, order),
         parents: parent_refs!(route.spec.parent_refs),
         hostnames: Vec::new(),
         backends: backends!(route.spec.rules),
